@@ -4,6 +4,12 @@ import { availableParallelism, loadavg } from 'node:os'
 const USUAL = 3
 const MOST = 5
 
+/** Keeps this thread busy for that long. */
+export function work(ms: number): void {
+  const until = performance.now() + ms
+  while (performance.now() < until);
+}
+
 /**
  * A time within which something has to be done: a lease that is renewed, a query that is answered. It is as much longer as the
  * machine has more to do than usual.

@@ -11,6 +11,7 @@ import { beginLater, SocketTurns } from '../../../protocol/base/socket-turns.ts'
 import { SocketReader } from '../../../protocol/http/http1/socket-reader.ts'
 import { WEBSOCKET_OPTIONS } from '../../../protocol/wire/transport.ts'
 import { webSocketTransport } from '../../../protocol/wire/transport-websocket.ts'
+import { work } from '../../support/busy.ts'
 import { makeSecrets } from '../../support/secrets.ts'
 import { until } from '../../support/until.ts'
 
@@ -80,11 +81,8 @@ const SENT = 9
 /** Afterwards, time is saved. */
 const LONG_READS = 100
 
-/** Takes longer than a turn should. */
-function work(): void {
-  const until = performance.now() + 3
-  while (performance.now() < until);
-}
+/** Longer than a turn should take. */
+const WORK_MS = 3
 
 /** A line whose bytes take long to handle. */
 async function flood(door: Door, isTls: boolean, onRead: (reads: number) => void = () => {}) {
@@ -93,7 +91,7 @@ async function flood(door: Door, isTls: boolean, onRead: (reads: number) => void
   const line = await door(isTls, bytes => {
     seen.push(Buffer.from(bytes))
     seenBytes += bytes.length
-    if (seen.length < LONG_READS) work()
+    if (seen.length < LONG_READS) work(WORK_MS)
     onRead(seen.length)
   })
   line.send(FLOOD)
@@ -234,7 +232,7 @@ describe('connections that have requests to begin', () => {
       const beginner = {
         beginMore: () => {
           begun.push(i)
-          work()
+          work(WORK_MS)
           if (--left > 0) beginLater(beginner)
         },
         threw: () => {},

@@ -11,6 +11,7 @@ import { discarding } from '../../../protocol/base/guard.ts'
 import type { Handler } from '../../../protocol/exchange.ts'
 import { stopListening } from '../../../protocol/http/listen-on.ts'
 import { type Listener, type ListenerOptions, listen } from '../../../protocol/http/listener.ts'
+import { work } from '../../support/busy.ts'
 import { makeSecrets } from '../../support/secrets.ts'
 import { callBadly, withoutNodesListener } from '../../support/tls-faults.ts'
 import { until } from '../../support/until.ts'
@@ -320,8 +321,7 @@ describe('plain', () => {
     // One in each turn of the event loop, and each turn is long.
     server.on('newListener', name => name === 'connection' && setImmediate(comes))
     const comes = () => {
-      const until = performance.now() + 20
-      while (performance.now() < until);
+      work(20)
       came++
       server.emit('connection', undefined)
       if (server.listening && came < 100) setImmediate(comes)
