@@ -3,7 +3,8 @@
  * what is really due and returns when to look again. Setting a later deadline costs no timer call.
  */
 import { performance } from 'node:perf_hooks'
-import { type Failing, heardFirst, stepOf } from './guard.ts'
+import { type Failing, stepOf } from './guard.ts'
+import { heardFirst } from './socket-turns.ts'
 
 /** How often a connection is checked for things that no event reports, such as the end of a caller that we do not read from. */
 export const LOOK_MS = 2000

@@ -79,16 +79,6 @@ export function stepOf<Owner extends Failing>(step: (owner: Owner) => void): (ow
   }
 }
 
-/**
- * For a timer: runs the step only after all socket events that are pending by then. Node runs timers first, so if this process
- * stood still, data that arrived in time would still be waiting. The step runs even if the timer was cleared meanwhile.
- */
-export function heardFirst<Owner>(guarded: (owner: Owner) => void): (owner: Owner) => void {
-  return owner => {
-    setImmediate(guarded, owner)
-  }
-}
-
 /** For work that nobody waits for. If it fails, that is logged and ends nothing. */
 export function detached(logger: Logger, what: string, work: Promise<unknown>): void {
   work.catch((error: unknown) => logDefect(logger, what, error))

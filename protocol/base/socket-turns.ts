@@ -16,6 +16,8 @@ const LONG_TURN_MS = 8
 const REQUEST_MS = 0.5
 /** The most that is owed. Much of what took longer was collecting garbage, or a process that stood still. */
 const MOST_OWED_MS = 8
+/** How many turns a socket rests for that if no other does. */
+const MOST_TURNS_OWED = MOST_OWED_MS / TURN_MS
 
 interface Handle {
   /** Whether its stream wants to read. It does not know that the handle has stopped. */
@@ -107,6 +109,19 @@ export class SocketTurns {
 export function beginLater(beginner: Beginner): void {
   beginners.add(beginner)
   endSoon()
+}
+
+/**
+ * For a timer: runs the step only after all socket events that are pending by then. Node runs timers first, so if this process
+ * stood still, data that arrived in time would still be waiting, some of it until its socket has rested. The step runs even if the timer
+ * was cleared meanwhile.
+ */
+export function heardFirst<Owner>(guarded: (owner: Owner) => void): (owner: Owner) => void {
+  const hear: (owner: Owner, turns: number) => void = guard((owner, turns) => {
+    if (turns > 0 && resting.size > 0) setImmediate(hear, owner, turns - 1)
+    else setImmediate(guarded, owner)
+  })
+  return owner => hear(owner, MOST_TURNS_OWED)
 }
 
 function endSoon(): void {

@@ -8,9 +8,10 @@ import {
   type SecureContext,
 } from 'node:tls'
 import { SallyportError, toSallyportError } from '../../protocol/base/errors.ts'
-import { guardWith, heardFirst, ignore } from '../../protocol/base/guard.ts'
+import { guardWith, ignore } from '../../protocol/base/guard.ts'
 import { isReserved } from '../../protocol/base/reserved-addresses.ts'
 import { resetSocket } from '../../protocol/base/reset-socket.ts'
+import { heardFirst } from '../../protocol/base/socket-turns.ts'
 import { leadingTo, unanswered } from '../../protocol/base/unanswered.ts'
 import type { TlsIdentity, UpstreamTarget } from '../target.ts'
 import { elsewhere } from './elsewhere.ts'

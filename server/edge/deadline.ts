@@ -1,5 +1,6 @@
 import { performance } from 'node:perf_hooks'
-import { type Failing, heardFirst, stepOf } from '../../protocol/base/guard.ts'
+import { type Failing, stepOf } from '../../protocol/base/guard.ts'
+import { heardFirst } from '../../protocol/base/socket-turns.ts'
 
 interface LateOwner extends Failing {
   /** Called when the deadline passes. */

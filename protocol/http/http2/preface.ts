@@ -1,7 +1,8 @@
 /** Tells HTTP/2 with prior knowledge from HTTP/1.1 by the first bytes of a plain connection (RFC 9113 section 3.4). */
 import type { Socket } from 'node:net'
-import { endFor, guardWith, heardFirst } from '../../base/guard.ts'
+import { endFor, guardWith } from '../../base/guard.ts'
 import type { Logger } from '../../base/log.ts'
+import { heardFirst } from '../../base/socket-turns.ts'
 import { PREFACE } from './frames.ts'
 
 const preface = Buffer.from(PREFACE, 'latin1')

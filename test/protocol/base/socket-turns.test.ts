@@ -5,9 +5,9 @@ import { createServer as createHttpsServer } from 'node:https'
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net'
 import { performance } from 'node:perf_hooks'
 import { connect as connectTls, createServer as createTlsServer } from 'node:tls'
-import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
 import { WebSocket, WebSocketServer } from 'ws'
-import { beginLater, SocketTurns } from '../../../protocol/base/socket-turns.ts'
+import { beginLater, heardFirst, SocketTurns } from '../../../protocol/base/socket-turns.ts'
 import { SocketReader } from '../../../protocol/http/http1/socket-reader.ts'
 import { WEBSOCKET_OPTIONS } from '../../../protocol/wire/transport.ts'
 import { webSocketTransport } from '../../../protocol/wire/transport-websocket.ts'
@@ -179,6 +179,32 @@ describe('a socket', () => {
     let turns = 0
     for (; found[0]; turns++) await nextTurn()
     expect(turns).toBeLessThanOrEqual(5)
+  })
+
+  test.each([3, 8, 100])('that rests for %s ms is heard before a deadline that is due by then', async ms => {
+    const heard: string[] = []
+    const { socket, send } = await connection(false, bytes => heard.push(bytes.toString()))
+    send(Buffer.from('early'))
+    await until(() => heard.length === 1)
+    await nextTurn()
+    const turns = new SocketTurns(socket)
+    turns.took(performance.now() - ms)
+    send(Buffer.from('in time'))
+    heardFirst(() => heard.push('deadline'))(undefined)
+    await until(() => heard.length === 3)
+    expect(heard).toEqual(['early', 'in time', 'deadline'])
+  })
+
+  test('that rests again and again delays no deadline for long', async () => {
+    const late = vi.fn()
+    let found = turnsOf(9)
+    heardFirst(late)(undefined)
+    for (let turns = 0; turns < 8; turns++) {
+      found = turnsOf(9)
+      await nextTurn()
+    }
+    expect(late).toHaveBeenCalledOnce()
+    await until(() => !found.includes(true))
   })
 
   test('rests no longer than its share takes, if others take more', async () => {
