@@ -54,7 +54,10 @@ const HEAD_COPIES = 2
 /** What an attempt takes in memory, besides the texts of its head and the bytes that wait. */
 const ATTEMPT_BYTES = 8 * 1024
 
-/** A receiver that reads nothing for this long counts as stuck. By default, 2 s are then left of the 10 s that senders wait. */
+/**
+ * A receiver that takes longer than this to read what has arrived counts as stuck. By default, 2 s are then left of the 10 s that
+ * senders wait.
+ */
 const STUCK_MS = 500
 
 const late = stepOf<Capture>(capture => capture.late())
@@ -109,8 +112,8 @@ export class Capture implements RequestSink, ResponseSink, Failing {
   #keptBytes = 0
   #creditedBytes = 0
   #receivedBytes = 0
-  /** Bytes that had been consumed when the receiver was last checked. */
-  #checkedBytes = -1
+  /** Bytes that had been received when the receiver was last checked. */
+  #checkedBytes = 0
 
   constructor(
     intake: WebhookIntake,
@@ -327,8 +330,8 @@ export class Capture implements RequestSink, ResponseSink, Failing {
   /** @internal Ends the attempt if its receiver is stuck, so that the sender of an incomplete webhook need not wait for it. */
   checkReceiver(): void {
     if (this.#phase !== 'capturing' || this.#next === undefined) return
-    const isStuck = this.#checkedBytes === this.#forwardedBytes && this.#forwardedBytes < this.#receivedBytes
-    this.#checkedBytes = this.#forwardedBytes
+    const isStuck = this.#forwardedBytes < this.#checkedBytes
+    this.#checkedBytes = this.#receivedBytes
     if (isStuck) this.giveUp()
     else this.#timer = setTimeout(checkReceiver, STUCK_MS, this)
   }

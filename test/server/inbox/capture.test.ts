@@ -95,6 +95,53 @@ test('if it cannot be stored, nothing is left of its attempt', async () => {
 })
 
 const KIB = 1024
+
+test.each([
+  [0, 'is stuck'],
+  [1, 'is stuck'],
+  [10, 'is stuck'],
+  [64, 'keeps up'],
+])('a receiver that takes %d KiB of a webhook every 100 ms %s, and its sender can send all of it', async (kib, how) => {
+  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
+  onTestFinished(() => void vi.useRealTimers())
+  const inbox = openInbox()
+  let left = 3 * 1024
+  let untaken = 0
+  const aborted: string[] = []
+  const receive: Handler = (_request, response) => {
+    const take = () => {
+      const taken = Math.min(kib, untaken)
+      untaken -= taken
+      response.requestConsumed(taken * KIB)
+      if (aborted.length === 0) setTimeout(take, 100)
+    }
+    take()
+    return {
+      ...discarding(response),
+      requestData({ length }) {
+        untaken += length / KIB
+      },
+      requestAbort: ({ reason }) => void aborted.push(reason),
+    }
+  }
+  inbox.start(receive, () => expect.unreachable())
+  inbox.rules.publish('demo', [{ ...RULE, answerWithinMs: 20 }], undefined)
+  let window = 256
+  const sink = inbox.layer(receive)(REQUEST, {
+    ...DEAF,
+    requestConsumed(bytes) {
+      window += bytes / KIB
+    },
+  })
+  for (let ms = 0; ms < 6000 && left > 0; ms += 10) {
+    for (; window >= 1 && left > 0; window--, left--) sink.requestData(Buffer.alloc(KIB))
+    await vi.advanceTimersByTimeAsync(10)
+  }
+  expect(left).toBe(0)
+  expect(aborted).toEqual(how === 'is stuck' ? ['upstream-timeout'] : [])
+  sink.requestAbort(new SallyportError('cancelled'))
+})
+
 /** One whose head takes 10 KiB. */
 const LONG = { ...REQUEST, headers: ['x-long', 'x'.repeat(10 * KIB)] }
 
