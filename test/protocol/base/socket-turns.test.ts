@@ -145,6 +145,15 @@ describe.each([
   })
 })
 
+let nowMs = 0
+
+/** Nothing takes time but what a test says. */
+async function stopClock(): Promise<void> {
+  await nextTurn()
+  nowMs = performance.now()
+  vi.spyOn(performance, 'now').mockImplementation(() => nowMs)
+}
+
 /** Sockets that rest when they are said to have taken this many milliseconds each, one after the other in one turn. */
 function turnsOf(...took: number[]) {
   const rests = took.map(() => false)
@@ -152,12 +161,12 @@ function turnsOf(...took: number[]) {
     const handle = { reading: true, readStop: () => (rests[i] = true), readStart: () => (rests[i] = false) }
     return new SocketTurns({ _handle: handle } as unknown as Socket)
   })
-  for (const [i, ms] of took.entries()) sockets[i]!.took(performance.now() - ms)
+  for (const [i, ms] of took.entries()) sockets[i]!.took(nowMs - ms)
   return rests
 }
 
 describe('a socket', () => {
-  beforeEach(nextTurn)
+  beforeEach(stopClock)
 
   test.each([
     ['that has taken more than 2 ms rests', [2.1], [true]],
@@ -223,7 +232,7 @@ describe('a socket', () => {
     for (; found[0]; turns++) {
       for (let i = 0; i < 4; i++) {
         const socket: { _handle: object | null } = { _handle: {} }
-        new SocketTurns(socket as unknown as Socket).took(performance.now() - 5)
+        new SocketTurns(socket as unknown as Socket).took(nowMs - 5)
         socket._handle = null
       }
       await nextTurn()
@@ -248,7 +257,7 @@ describe('a socket', () => {
 })
 
 describe('connections that have requests to begin', () => {
-  beforeEach(nextTurn)
+  beforeEach(stopClock)
 
   /** Connections that work whenever they begin requests. Returns who did so, in order. */
   function begin(count: number, times: number): number[] {
@@ -258,7 +267,7 @@ describe('connections that have requests to begin', () => {
       const beginner = {
         beginMore: () => {
           begun.push(i)
-          work(WORK_MS)
+          nowMs += WORK_MS
           if (--left > 0) beginLater(beginner)
         },
         threw: () => {},
