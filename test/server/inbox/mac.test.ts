@@ -125,8 +125,9 @@ describe.each(['sqlite', 'postgres'] as const)('%s', name => {
         : `SELECT column_name AS name FROM information_schema.columns WHERE table_name = '${table}' AND table_schema = 'sallyport_inbox'`
     return (await write(asked)).map(row => String(row.name))
   }
+  /** By a client that takes no webhook, since it is never ready. */
   const announce = async (hello: object = {}) =>
-    await leave(ground.server, await dial(ground.server, { hello: { inbox: [RULE], ...hello } }))
+    await leave(ground.server, await dial(ground.server, { notReady: true, hello: { inbox: [RULE], ...hello } }))
   const settled = () => until(async () => (await ground.messages('waiting')).length === 0)
   const dead = async () => (await ground.messages('dead')).map(({ reason }) => reason)
   const store = async (body: string | Buffer, path: string) => {

@@ -158,6 +158,7 @@ function encs(): string[] {
 
 test('webhooks sealed for an older client, before a restart and before a rotation arrive with the rest', async () => {
   ground = await makeGround({ plaintext: false })
+  ground.receiver.says = () => 503
   const key = makeKey()
   const { announced: inboxKey } = readInboxKeys([key])!
   // An older client sends no features.
@@ -168,7 +169,6 @@ test('webhooks sealed for an older client, before a restart and before a rotatio
   await ground.restart()
   expect((await ground.post('after a restart')).status).toBe(202)
   const next = makeKey()
-  ground.receiver.says = () => 503
   await (await joined([next, key]))()
   expect((await ground.post('after a rotation')).status).toBe(202)
   await ground.server.close({ graceMs: 0 })
