@@ -11,6 +11,8 @@ export interface Holding {
   readonly live: number
   /** Bytes in the ledgers. */
   readonly counted: number
+  /** How often it has read from a socket. */
+  readonly reads: number
 }
 
 export function probeOf(pid: number): string {
@@ -30,13 +32,13 @@ export function atRest(part: Part): Promise<void> {
   return until(async () => (await holdingOf(part)).counted === 0)
 }
 
-/** Resolves with what a process holds once neither that nor `sent`, what it is sent meanwhile, changes any more. */
+/** Resolves with what a process holds once neither that nor `sent`, what it is sent meanwhile, changes any more, and it reads nothing. */
 export async function settled(part: Part, sent: () => number = () => 0): Promise<Holding> {
   const look = async () => ({ ...(await holdingOf(part)), sent: sent() })
   for (let last = await look(); ; ) {
     await new Promise(resolve => setTimeout(resolve, PAUSE_MS))
     const now = await look()
-    const still = now.counted === last.counted && now.sent === last.sent
+    const still = now.counted === last.counted && now.sent === last.sent && now.reads === last.reads
     if (still && Math.abs(now.live - last.live) < STILL_BYTES) return now
     last = now
   }

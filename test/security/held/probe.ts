@@ -7,6 +7,7 @@ import { createServer } from 'node:net'
 import { isMainThread } from 'node:worker_threads'
 import { createBufferBudget } from '../../../protocol/base/budget.ts'
 import { ReplayBudget } from '../../../protocol/base/replay-budget.ts'
+import { SocketTurns } from '../../../protocol/base/socket-turns.ts'
 import { RoomShare } from '../../../router/handler/room.ts'
 import { Hold } from '../../../server/edge/hold.ts'
 import { BodyBudget } from '../../../server/inbox/kept-body.ts'
@@ -60,6 +61,13 @@ RoomShare.prototype.hold = function (bytes) {
   return fits
 }
 
+let reads = 0
+const { took } = SocketTurns.prototype
+SocketTurns.prototype.took = function (since) {
+  reads++
+  took.call(this, since)
+}
+
 async function holding(): Promise<Holding> {
   // Buffers are freed in the turn after the one that found them dead.
   for (let i = 0; i < 3; i++) {
@@ -68,7 +76,7 @@ async function holding(): Promise<Holding> {
   }
   const { heapUsed, external } = process.memoryUsage()
   const inLedgers = [...ledgers.values()].reduce((sum, count) => sum + count(), 0)
-  return { live: heapUsed + external, counted: counted + inLedgers }
+  return { live: heapUsed + external, counted: counted + inLedgers, reads }
 }
 
 /** Node loads it into the threads of the process, too. */
