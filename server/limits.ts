@@ -281,7 +281,7 @@ export const INBOX = {
     default: '60',
     zero: 'no limit',
     about:
-      'Most webhooks without a verified signature that one address (IPv6: /64) may store per minute, once half of the quota of their runtime or lane is used. Long ones count as several.',
+      'Most webhooks without a verified signature that one address (IPv6: /64) may store for one runtime per minute, once half of the quota of the runtime or lane is used. Long ones count as several. Once half of `--inbox.bytes` is used, the same address may store this many 10,000ths of it per minute, over all runtimes.',
   },
   maxAgeMs: {
     kind: 'duration',
@@ -329,7 +329,7 @@ export const INBOX = {
     default: '64MiB',
     least: '1MiB',
     about:
-      'Most memory for bodies of webhooks in flight; one runtime gets at most half of it, and one address a third. Beyond that, webhooks bypass the inbox, and those that have to be stored get 503. As much again is for senders that have lately sent a webhook whose signature the edge has verified, and as much for attempts that go on after their 202; beyond that, they are given up, and the webhooks are delivered again.',
+      'Most memory for bodies of webhooks in flight; one runtime gets at most half of it, one address (IPv6: /64) two thirds, and one address at one runtime a third. Beyond that, webhooks bypass the inbox, and those that have to be stored get 503. As much again is for senders that have lately sent a webhook whose signature the edge has verified, and as much for attempts that go on after their 202; beyond that, they are given up, and the webhooks are delivered again.',
   },
 } as const satisfies Limits
 

@@ -42,15 +42,18 @@ interface Captured {
   readonly trailers: HeaderList
 }
 
-/** Networks whose unverified webhooks are rate-limited. */
-const MAX_ADDRESSES = 10_000
+/** Networks whose unverified webhooks are rate-limited, each at every runtime where it sends some, and over all of them. */
+const MAX_RATES = 10_000
 const MAX_ORPHANS = 10_000
 
 export class WebhookIntake {
   readonly logger: Logger
   readonly now: () => number
   readonly #budget: BodyBudget
-  /** Known senders have one of their own, which strangers in thousands of networks cannot use up. */
+  /**
+   * Known senders have one of their own, which strangers in thousands of networks cannot use up. One network may send to all runtimes,
+   * as GitHub's do, so it is limited only at each. If its webhooks stay in memory, that is due to the runtime's receivers.
+   */
   readonly #knownBudget: BodyBudget
   readonly #senders = new KnownSenders()
   /** For attempts that go on after their webhooks were stored. It is not the same, so that slow receivers keep no webhook out. */
@@ -75,7 +78,7 @@ export class WebhookIntake {
     this.logger = parts.logger
     this.now = parts.now
     this.#budget = new BodyBudget(parts.limits.bufferBytes)
-    this.#knownBudget = new BodyBudget(parts.limits.bufferBytes)
+    this.#knownBudget = new BodyBudget(parts.limits.bufferBytes, false)
     this.attempts = new BodyBudget(parts.limits.bufferBytes)
   }
 
@@ -196,28 +199,31 @@ export class WebhookIntake {
 
   #admit({ request, lane, isVerified }: Capture, isNew: boolean, bytes: number): void {
     const runtime = request.runtime!
-    const { messagesPerLane, messagesPerRuntime, bytesPerRuntime } = this.#parts.limits
+    const { messagesPerLane, messagesPerRuntime, bytesPerRuntime, bytes: allBytes } = this.#parts.limits
     const inLane = this.#lanes.waiting(runtime, lane)
     if (isNew && inLane > messagesPerLane) throw new StoreError('full', 'the lane is full')
-    const isScarce = inLane > messagesPerLane * SCARCE || this.#ledger.isScarce(runtime)
-    if (isVerified || !isScarce) return
+    if (isVerified) return
+    const network = networkOf(request.caller!.address)
     // A long webhook counts as several, by its share of the byte quota.
-    const webhooks = Math.max(isNew ? 1 : 0, (bytes / bytesPerRuntime) * messagesPerRuntime)
-    if (!this.#isWithinRate(request.caller!.address, webhooks)) {
+    const sizeOf = (quota: number) => (bytes / quota) * messagesPerRuntime
+    if (inLane > messagesPerLane * SCARCE || this.#ledger.isScarce(runtime)) {
+      this.#limitRate(`${runtime} ${network}`, Math.max(isNew ? 1 : 0, sizeOf(bytesPerRuntime)))
+    }
+    if (this.#ledger.isScarceForAll) this.#limitRate(network, sizeOf(allBytes))
+  }
+
+  #limitRate(sender: string, webhooks: number): void {
+    const { unverifiedPerMinute } = this.#parts.limits
+    if (unverifiedPerMinute === 0) return
+    const bucket = this.#unverified.get(sender) ?? new TokenBucket(unverifiedPerMinute, unverifiedPerMinute / 60)
+    // One that is forgotten begins anew. There are so many only if their webhooks would fill the quotas in any case.
+    this.#unverified.putWithin(MAX_RATES, sender, bucket)
+    if (!bucket.take(undefined, webhooks)) {
       throw new StoreError(
         'full',
         'the address sends more unverified webhooks than are allowed while the quota is scarce',
       )
     }
-  }
-
-  #isWithinRate(address: string, webhooks: number): boolean {
-    const network = networkOf(address)
-    const { unverifiedPerMinute } = this.#parts.limits
-    if (unverifiedPerMinute === 0) return true
-    const bucket = this.#unverified.get(network) ?? new TokenBucket(unverifiedPerMinute, unverifiedPerMinute / 60)
-    this.#unverified.putWithin(MAX_ADDRESSES, network, bucket)
-    return bucket.take(undefined, webhooks)
   }
 
   #messageOf(capture: Capture, captured: Captured, bytes: number, attempted: boolean): NewMessage {

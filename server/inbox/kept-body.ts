@@ -13,25 +13,31 @@ const PART_BYTES = 512 * 1024
 /** More chunks than this are gathered at once, since each costs far more than a byte. A part in ordinary chunks has fewer. */
 const MAX_READ_CHUNKS = PART_BYTES / SMALL_PIECE_BYTES
 
-/** The two accounts that bytes count against: the runtime's, and that of the network within the runtime. */
-type Payers = readonly [runtime: string, network: string]
+/** The accounts that bytes count against: the runtime's, the network's, and that of the network at the runtime. */
+type Payers = readonly [runtime: string, network: string, both: string]
 
 /** Limits the bytes that all bodies together have in memory. */
 export class BodyBudget {
   readonly #maxBytes: number
+  readonly #limitsNetworks: boolean
   readonly #byPayer = new Tally()
   used = 0
 
-  constructor(maxBytes: number) {
+  /** Without `limitsNetworks`, a network is limited only at each runtime. */
+  constructor(maxBytes: number, limitsNetworks = true) {
     this.#maxBytes = maxBytes
+    this.#limitsNetworks = limitsNetworks
   }
 
   /**
-   * A runtime gets at most as much as it leaves free, which is half of the total if it is alone. Of that, a network gets at most as much
-   * as it leaves free. So none can take everything.
+   * A runtime gets at most as much as it leaves free, which is half of the total if it is alone. A network gets at most twice as much as
+   * it leaves free, which is two thirds, since it may serve many runtimes. Of that, a network at one runtime gets at most as much as it
+   * leaves free, which is a third. So none can take everything, and nobody is left with nothing.
    */
-  isFull([runtime, network]: Payers): boolean {
-    return this.#byPayer.of(network) >= this.#maxBytes - this.used - this.#byPayer.of(runtime)
+  isFull([runtime, network, both]: Payers): boolean {
+    const ofNetwork = this.#limitsNetworks ? this.#byPayer.of(network) : 0
+    const reserve = Math.max(this.#byPayer.of(runtime), ofNetwork / 2)
+    return this.#byPayer.of(both) >= this.#maxBytes - this.used - reserve
   }
 
   /** Negative numbers give bytes back. */
@@ -69,8 +75,10 @@ export class KeptBody {
   constructor(budget: BodyBudget, owner: BodyOwner) {
     this.#budget = budget
     this.#owner = owner
-    const { runtime = '', caller } = owner.request
-    this.#payers = [runtime, `${runtime} ${networkOf(caller!.address)}`]
+    const { runtime, caller } = owner.request
+    const network = networkOf(caller!.address)
+    // No runtime is called like a network behind a space.
+    this.#payers = [runtime!, ` ${network}`, `${runtime} ${network}`]
   }
 
   /** No more of it may be kept in memory. */

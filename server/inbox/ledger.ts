@@ -12,7 +12,7 @@ export interface Account {
   bytes: number
 }
 
-/** From this share of a runtime's or a lane's quota on, unverified webhooks are rate-limited. */
+/** From this share of a lane's or a runtime's quota on, or of the limit for all, unverified webhooks are rate-limited. */
 export const SCARCE = 1 / 2
 /** Refused dead letters may take this share of a runtime's quota. They may take more as long as nobody else needs it. */
 const REFUSED_SHARE = 7 / 16
@@ -28,6 +28,7 @@ export class Ledger {
   readonly #accounts = new Map<string, Account>()
   /** The part of them that are dead letters which were refused. */
   readonly #refused = new Map<string, Account>()
+  #refusedBytes = 0
   /** The result of {@link #fairQuota}, until they change. */
   #quota: number | undefined
   /** Room reserved for webhooks that are being stored. */
@@ -47,6 +48,7 @@ export class Ledger {
     this.#counts = counts
     this.#accounts.clear()
     this.#refused.clear()
+    this.#refusedBytes = 0
     this.#quota = undefined
     this.#bytes = 0
     for (const state of ['waiting', 'dead', 'delivered'] as const) this.messages[state] = 0
@@ -67,11 +69,12 @@ export class Ledger {
   addRefused(runtime: string, messages: number, bytes: number): void {
     this.#quota = undefined
     change(this.#refused, runtime, messages, bytes)
+    this.#refusedBytes += bytes
   }
 
   setRefused(runtime: string, messages: number, bytes: number): void {
-    this.#refused.delete(runtime)
-    this.addRefused(runtime, messages, bytes)
+    const before = this.#refused.get(runtime) ?? NOTHING
+    this.addRefused(runtime, messages - before.messages, bytes - before.bytes)
   }
 
   /** Records a change of state. `from` is `undefined` for a new message, `to` for a deleted one. */
@@ -120,6 +123,13 @@ export class Ledger {
     const { messagesPerRuntime, bytesPerRuntime } = this.#limits
     const { messages, bytes } = this.#takenBy(runtime)
     return messages >= messagesPerRuntime * SCARCE || bytes >= bytesPerRuntime * SCARCE
+  }
+
+  /** The same for all runtimes together. */
+  get isScarceForAll(): boolean {
+    const { bytes } = this.#limits
+    const deletable = Math.max(0, this.#refusedBytes - bytes * REFUSED_SHARE)
+    return this.#bytes + this.#reservedBytes - deletable >= bytes * SCARCE
   }
 
   /** Runtimes that have dead letters which were refused, first those that have most. */

@@ -959,6 +959,16 @@ export const MUTATIONS: readonly Mutation[] = [
     tests: ['test/server/inbox/own-hosts.test.ts'],
   },
   {
+    defence: "one network leaves a third of the memory for webhooks' bodies to others, whichever runtimes it uses",
+    edits: [['server/inbox/kept-body.ts', 'this.#limitsNetworks ? this.#byPayer.of(network) : 0', '0']],
+    tests: ['test/server/inbox/shares.test.ts'],
+  },
+  {
+    defence: 'one network does not fill the inbox of all runtimes',
+    edits: [['server/inbox/intake.ts', 'if (this.#ledger.isScarceForAll)', 'if (false)']],
+    tests: ['test/server/inbox/shares.test.ts'],
+  },
+  {
     defence: 'a handshake that began under other authorities',
     edits: [['protocol/http/listener.ts', 'hasGone(socket) || this.#isOutdated(socket)', 'hasGone(socket)']],
     tests: ['test/security/access.test.ts'],
