@@ -22,7 +22,7 @@ import { expectsContinue } from './request-head.ts'
 import type { Http2Stream, Http2StreamOwner } from './stream.ts'
 
 /** Memory of an exchange and its stream, without heads, trailers and bodies. */
-const STREAM_BYTES = 4 * 1024
+export const STREAM_BYTES = 4 * 1024
 /** The longest body of a cheap answer. A longer one is an upstream's, which pays for it. */
 const MAX_CHEAP_BYTES = 4 * 1024
 

@@ -12,6 +12,7 @@ import { type Beginner, beginLater } from '../../base/socket-turns.ts'
 import { TokenBucket } from '../../base/token-bucket.ts'
 import { BODY_UNKNOWN, type HttpRequest } from '../../exchange.ts'
 import type { ManagedConnection } from '../connection-set.ts'
+import { textBytes } from '../headers.ts'
 import type { Http1ServerOptions } from '../http1/server-connection.ts'
 import { lookMs, WriteProgress } from '../http1/write-progress.ts'
 import { DEFAULT_HTTP_LIMITS, type HttpLimits } from '../limits.ts'
@@ -22,7 +23,7 @@ import type { HeaderBlock } from './header-blocks.ts'
 import { MalformedError } from './headers.ts'
 import { Linger } from './linger.ts'
 import { expectsContinue, http2Request, oversized } from './request-head.ts'
-import { Http2ServerExchange, type Http2SessionContext } from './server-exchange.ts'
+import { Http2ServerExchange, type Http2SessionContext, STREAM_BYTES } from './server-exchange.ts'
 import type { Http2Stream } from './stream.ts'
 
 /** For each KB that we send, a caller may send a window update of 13 bytes for the connection and another for the stream. */
@@ -38,6 +39,9 @@ const COOKIES = 256
 /** While the caller has not taken this much of cheap answers, no request is started. */
 const MAX_UNSENT_BYTES = 128 * 1024
 
+/** What each name and each value of a head takes beside its text, which they may share with other heads. */
+const TEXT_BYTES = 8
+
 /** How long a caller has for what is on its way if it does not say that it has heard of the go-away. */
 const LEAVING_MS = 2000
 
@@ -45,6 +49,8 @@ const LEAVING_MS = 2000
 interface Arrival {
   readonly stream: Http2Stream
   readonly head: HeaderBlock
+  /** What its head takes in memory. A peer can send it in far fewer. */
+  readonly headBytes: number
 }
 
 type Http2ServerOptions = Omit<Http1ServerOptions, 'dates'>
@@ -70,8 +76,9 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, ConnectionO
   readonly #socket: Socket | TLSSocket
   /** What is held for requests, and for answers that the caller has not taken. */
   usedBytes = 0
-  /** The part of it that belongs to no exchange: it waits for the socket, or for the rest of a head. */
+  /** The part of it that belongs to no exchange: it waits for the socket, for the rest of a head, or to begin. */
   #ownBytes = 0
+  #arrivedBytes = 0
   readonly #unread: BufferBudget | undefined
   readonly #progress = new WriteProgress()
   #linger: Linger | undefined
@@ -134,22 +141,23 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, ConnectionO
   opened(stream: Http2Stream, head: HeaderBlock): void {
     this.#used = true
     if (this.#leaving) this.#askToLeave()
-    this.#arrivals.push({ stream, head })
+    const { fields } = head
+    this.#arrivals.push({ stream, head, headBytes: textBytes(fields) + fields.length * TEXT_BYTES })
   }
 
   /** Requests start once what was read in this turn has been handled. So a stream that is reset right away costs no exchange. */
   settled(): void {
-    this.unsentChanged()
-    if (this.#arrivals.length === 0) return
     this.#pace()
-    beginLater(this)
+    if (this.#arrivals.length > 0) beginLater(this)
   }
 
   /** As over HTTP/1.1, reading stops while too much waits of requests that have not begun. */
   #pace(): void {
     let bytes = 0
-    for (const { head, stream } of this.#arrivals) bytes += head.bytes + stream.heldBytes
+    for (const { headBytes, stream } of this.#arrivals) bytes += headBytes + stream.heldBytes
     this.#connection.holdBack(bytes > this.#limits.bufferBytes)
+    this.#arrivedBytes = bytes + this.#arrivals.length * STREAM_BYTES
+    this.unsentChanged()
   }
 
   beginMore(most: number): void {
@@ -277,7 +285,7 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, ConnectionO
     const { unsentBytes, bodyBytes, fieldBytes } = this.#connection.sender
     // TLS keeps an encrypted copy of what the kernel has not taken.
     const copied = 'encrypted' in this.#socket ? unsentBytes : 0
-    const held = unsentBytes - bodyBytes + fieldBytes + copied + this.#connection.partialBytes
+    const held = unsentBytes - bodyBytes + fieldBytes + copied + this.#connection.partialBytes + this.#arrivedBytes
     // A socket that is destroyed lets go of it in this turn.
     const bytes = this.#socket.destroyed ? 0 : held
     const change = bytes - this.#ownBytes
@@ -298,12 +306,16 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, ConnectionO
   }
 
   /**
-   * Of its network's connections, this one holds the most. If it is a proxy's, the exchanges that hold the most are those of few of
-   * its callers. What the socket holds is freed only with the connection.
+   * Of its network's connections, this one holds the most. Requests that have not begun may be sent again. If it is a proxy's, the exchanges
+   * that hold the most are those of few of its callers. What the socket holds is freed only with the connection.
    */
   shed(bytes: number): number {
     const before = this.usedBytes
     this.#log({ message: 'too much is held for requests and answers that nobody takes' })
+    while (before - this.usedBytes < bytes && this.#arrivals.length > 0) {
+      this.#arrivals.pop()!.stream.reset(CODE.refusedStream)
+      this.#pace()
+    }
     const kept = [...this.#exchanges.values(), ...this.#context.untaken].filter(({ keptBytes }) => keptBytes > 0)
     for (const exchange of kept.sort((a, b) => b.keptBytes - a.keptBytes)) {
       if (before - this.usedBytes < bytes) exchange.shed()

@@ -6,11 +6,13 @@ import { afterEach, expect, test } from 'vitest'
 import { discarding } from '../../../protocol/base/guard.ts'
 import { beginLater } from '../../../protocol/base/socket-turns.ts'
 import type { Handler } from '../../../protocol/exchange.ts'
+import { ConnectionSet } from '../../../protocol/http/connection-set.ts'
 import { serveHttp2 } from '../../../protocol/http/http2/server-session.ts'
 import { type Listener, listen } from '../../../protocol/http/listener.ts'
 import { work } from '../../support/busy.ts'
+import { END_HEADERS, END_STREAM, ERRORS, frame, framesOf, head, PREFACE, TYPE } from '../../support/http2-frames.ts'
 import { until } from '../../support/until.ts'
-import { ok, recorder } from './http1/raw.ts'
+import { call, ok, recorder } from './http1/raw.ts'
 
 const CONNECTIONS = 40
 const REQUESTS = 50
@@ -52,21 +54,36 @@ const PROTOCOLS: Record<string, (listener: Listener) => Promise<() => void>> = {
   },
 }
 
-test('while requests over HTTP/2 wait for that, their bodies wait with their caller', async () => {
-  let turns = 0
-  let goesOn = true
-  endings.push(() => (goesOn = false))
-  // So many that the session waits for long, even if several have their turn in one, since its reads took long.
-  const others = Array.from({ length: 300 }, () => {
+/** Others that begin requests without end, and take turns long. So many that a session waits for long, even if several have one turn. */
+function crowd() {
+  const all = { turns: 0, goesOn: true }
+  endings.push(() => (all.goesOn = false))
+  for (let i = 0; i < 300; i++) {
     const beginMore = () => {
-      if (!goesOn) return
-      turns++
+      if (!all.goesOn) return
+      all.turns++
       work(3)
       beginLater(other)
     }
     const other = { beginMore, threw: () => {} }
-    return other
-  })
+    beginLater(other)
+  }
+  return all
+}
+
+/** Sessions over HTTP/2. */
+async function serve(options: Parameters<typeof serveHttp2>[1]) {
+  const sockets: Socket[] = []
+  const server = createServer(socket => {
+    sockets.push(socket)
+    serveHttp2(socket, options)
+  }).listen(0, '127.0.0.1')
+  endings.push(() => server.close())
+  await once(server, 'listening')
+  return { port: (server.address() as AddressInfo).port, sockets }
+}
+
+test('while requests over HTTP/2 wait for that, their bodies wait with their caller', async () => {
   let bytes = 0
   const handler: Handler = (_request, response) => ({
     ...discarding(response),
@@ -76,30 +93,61 @@ test('while requests over HTTP/2 wait for that, their bodies wait with their cal
     },
     requestEnd: () => ok(response),
   })
-  const sockets: Socket[] = []
-  const server = createServer(socket => {
-    sockets.push(socket)
-    serveHttp2(socket, { handler })
-  }).listen(0, '127.0.0.1')
-  endings.push(() => server.close())
-  await once(server, 'listening')
-  const session = connectHttp2(`http://127.0.0.1:${(server.address() as AddressInfo).port}`)
+  const { port, sockets } = await serve({ handler })
+  const session = connectHttp2(`http://127.0.0.1:${port}`)
   endings.push(() => session.destroy())
   await once(session, 'remoteSettings')
-  for (const other of others) beginLater(other)
+  const others = crowd()
   let answers = 0
   for (let n = 0; n < 15; n++) {
     const stream = session.request({ ':method': 'POST', ':path': '/' })
     stream.on('response', () => answers++)
     stream.resume().end(Buffer.alloc(60_000))
   }
-  await until(() => turns >= 25)
+  await until(() => others.turns >= 25)
   expect([answers, bytes]).toEqual([0, 0])
-  expect(sockets[0]!.bytesRead).toBeGreaterThan(64 * 1024)
+  expect(sockets[0]!.bytesRead).toBeGreaterThanOrEqual(64 * 1024)
   expect(sockets[0]!.bytesRead).toBeLessThan(256 * 1024)
-  goesOn = false
+  others.goesOn = false
   await until(() => answers === 15)
   expect(bytes).toBe(15 * 60_000)
+})
+
+test('what waits for that over HTTP/2 counts, and too much of it is refused so that it may be sent again', async () => {
+  const MOST_BYTES = 1024 * 1024
+  const FIELDS = 90
+  const connections = new ConnectionSet(100, MOST_BYTES)
+  const { handler, seen } = recorder(({ response }) => ok(response))
+  const { port } = await serve({ handler, connections })
+  const caller = async (requests: number) => {
+    const peer = await call(port)
+    endings.push(() => peer.socket.destroy())
+    const fields = Array.from({ length: FIELDS }, (): [string, string] => ['a', ''])
+    const ids = Array.from({ length: requests }, (_, i) => 2 * i + 1)
+    peer.send(Buffer.concat([PREFACE, frame(TYPE.settings, 0, 0)]))
+    const others = ids.map(id => frame(TYPE.headers, END_HEADERS | END_STREAM, id, head('GET', ...fields)))
+    return { send: () => peer.send(Buffer.concat(others)), frames: () => framesOf(Buffer.from(peer.text, 'latin1')) }
+  }
+  const [one, ...more] = await Promise.all([100, 100, 100, 100, 100].map(caller))
+  await until(() => connections.size === 5)
+  const others = crowd()
+  one!.send()
+  const { unread } = connections
+  // Nothing of it is begun: each takes as much as an exchange, and 16 bytes for each field.
+  await until(() => unread.usedBytes > 100 * (4096 + 16 * FIELDS))
+  expect(unread.usedBytes).toBeLessThan(MOST_BYTES)
+  for (const { send } of more) send()
+  const refused = () =>
+    [one!, ...more]
+      .flatMap(({ frames }) => frames())
+      .filter(({ type, payload }) => type === TYPE.reset && payload.readUInt32BE() === ERRORS.indexOf('REFUSED_STREAM'))
+  await until(() => refused().length > 0)
+  const { turns } = others
+  await until(() => others.turns > turns + 10)
+  expect(unread.usedBytes).toBeLessThanOrEqual(MOST_BYTES)
+  others.goesOn = false
+  await until(() => seen.length + refused().length === 500 && connections.unread.usedBytes === 0)
+  expect(seen.length).toBeGreaterThan(100)
 })
 
 test.each(Object.keys(PROTOCOLS))('over %s', async protocol => {

@@ -395,6 +395,11 @@ export const MUTATIONS: readonly Mutation[] = [
     tests: ['test/security/edge-http2-unread.test.ts'],
   },
   {
+    defence: 'requests over HTTP/2 that wait to begin count',
+    edits: [['protocol/http/http2/server-session.ts', ' + this.#arrivedBytes', '']],
+    tests: ['test/protocol/http/begin-later.test.ts'],
+  },
+  {
     defence: 'frames that carry nothing are counted',
     edits: [
       [
