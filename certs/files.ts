@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto'
 import type { Stats } from 'node:fs'
-import { access, chmod, chown, link, mkdir, open, realpath, rename, rm, stat, writeFile } from 'node:fs/promises'
+import { access, type FileHandle, link, mkdir, open, realpath, rename, rm, stat, writeFile } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
 
 /** A file to write. */
@@ -70,12 +70,12 @@ async function writeAtomically(file: OutputFile, force: boolean, keepRights: boo
     const handle = await open(temporary, 'wx', mode)
     try {
       await handle.writeFile(file.text)
+      await handle.chmod(mode)
+      if (keepRights && there !== undefined) await giveRightsOf(there, handle, file.secret)
       await handle.sync()
     } finally {
       await handle.close()
     }
-    await chmod(temporary, mode)
-    if (keepRights && there !== undefined) await giveRightsOf(there, temporary, file.secret)
     if (force) await rename(temporary, path)
     else await linkNew(temporary, path)
   } finally {
@@ -85,16 +85,16 @@ async function writeAtomically(file: OutputFile, force: boolean, keepRights: boo
 
 /**
  * Keeps owner, group and mode as far as possible. Only root may give files away; others may at least keep the group. Never makes a
- * secret readable by everybody.
+ * secret readable by everybody. Its path is not used: others may own the folder, and could have put a link to any file there by now.
  */
-async function giveRightsOf({ uid, gid, mode }: Stats, path: string, secret: boolean): Promise<void> {
-  const given = chown(path, uid, gid).catch(() => chown(path, -1, gid))
+async function giveRightsOf({ uid, gid, mode }: Stats, file: FileHandle, secret: boolean): Promise<void> {
+  const given = file.chown(uid, gid).catch(() => file.chown(-1, gid))
   const isGiven = await given.then(
     () => true,
     () => false,
   )
   // If the group could not be kept, its permissions must not apply to the writer's group.
-  if (isGiven) await chmod(path, mode & (secret ? 0o770 : 0o777))
+  if (isGiven) await file.chmod(mode & (secret ? 0o770 : 0o777))
 }
 
 /** Uses a hard link, which never replaces a file, unlike a rename. If the file system has no links, uses a rename. */

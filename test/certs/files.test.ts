@@ -1,15 +1,31 @@
 import { execFileSync } from 'node:child_process'
-import { chmod, chown, lstat, mkdir, mkdtemp, readdir, readFile, rm, stat, symlink, writeFile } from 'node:fs/promises'
+import {
+  chmod,
+  chown,
+  lstat,
+  mkdir,
+  mkdtemp,
+  open,
+  readdir,
+  readFile,
+  rm,
+  stat,
+  symlink,
+  writeFile,
+} from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { afterEach, beforeEach, expect, test } from 'vitest'
+import { afterEach, beforeEach, expect, test, vi } from 'vitest'
 import { FileExistsError, writeFiles } from '../../certs/index.ts'
 
 let folder: string
 beforeEach(async () => {
   folder = await mkdtemp(join(tmpdir(), 'sallyport-files-'))
 })
-afterEach(() => rm(folder, { recursive: true }))
+afterEach(() => {
+  vi.restoreAllMocks()
+  return rm(folder, { recursive: true })
+})
 
 const file = (name: string, text: string, secret = false) => ({ path: join(folder, name), text, secret })
 
@@ -58,6 +74,25 @@ test('with keepRights owner, group and mode stay, but a secret is never readable
     { uid, gid, mode: 0o640 },
     { uid, gid, mode: 0o660 },
   ])
+})
+
+test('who owns the folder and puts a link where a file is being written gives away no other file', async () => {
+  const victim = join(folder, 'elsewhere')
+  await writeFile(victim, 'private', { mode: 0o600 })
+  await mkdir(join(folder, 'service'))
+  const replaced = await open(join(folder, 'service/cert'), 'w', 0o644)
+  if (process.getuid?.() === 0) await replaced.chown(12_345, 23_456)
+  await replaced.close()
+  const { uid, gid, mode } = await stat(victim)
+  const { writeFile: write } = Object.getPrototypeOf(replaced)
+  vi.spyOn(Object.getPrototypeOf(replaced), 'writeFile').mockImplementation(async function (this: unknown, text) {
+    await write.call(this, text)
+    const [name] = (await readdir(join(folder, 'service'))).filter(name => name.startsWith('.cert'))
+    await rm(join(folder, 'service', name!))
+    await symlink(victim, join(folder, 'service', name!))
+  })
+  await writeFiles([file('service/cert', 'new')], { keepRights: true })
+  expect(await stat(victim)).toMatchObject({ uid, gid, mode })
 })
 
 test('a replaced file is another inode: readers of the old one never see part of the new one', async () => {
