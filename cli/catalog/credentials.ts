@@ -49,7 +49,7 @@ export const CREDENTIALS: readonly Command[] = [
     certsReplica: {
       name: 'certs replica',
       about: 'Creates the certificate that replicas identify themselves with: replica.pem, replica-key.pem.',
-      example: 'sallyport certs replica --ca certs --out certs',
+      example: 'sallyport certs replica --ca peers --out peers',
       flags: {
         out,
         ca,
