@@ -183,6 +183,8 @@ it('a request that takes long costs its target one connection more', async () =>
 
 it('a network that uses three quarters of the connections gets no more, and others do', async () => {
   upstreams = new Upstreams({ idleMs: 60_000, maxConnectionsPerTarget: 8 })
+  // Time stands still: no connection ends for those that wait.
+  vi.spyOn(performance, 'now').mockReturnValue(performance.now())
   patient = true
   processes = 0
   const tooMany = 'the network of the caller uses too many connections to this target'
