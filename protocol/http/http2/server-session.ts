@@ -154,9 +154,13 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, ConnectionO
   /** As over HTTP/1.1, reading stops while too much waits of requests that have not begun. */
   #pace(): void {
     let bytes = 0
-    for (const { headBytes, stream } of this.#arrivals) bytes += headBytes + stream.heldBytes
+    for (const arrival of this.#arrivals) bytes += bytesOf(arrival)
     this.#connection.holdBack(bytes > this.#limits.bufferBytes)
-    this.#arrivedBytes = bytes + this.#arrivals.length * STREAM_BYTES
+    this.#countArrived(bytes + this.#arrivals.length * STREAM_BYTES)
+  }
+
+  #countArrived(bytes: number): void {
+    this.#arrivedBytes = bytes
     this.unsentChanged()
   }
 
@@ -167,6 +171,8 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, ConnectionO
       // What was answered in this turn leaves at its end.
       if (this.#isFull && !wasFull) break
       const arrival = this.#arrivals.shift()!
+      // From now on, its exchange counts it.
+      this.#countArrived(this.#arrivedBytes - bytesOf(arrival) - STREAM_BYTES)
       try {
         this.#take(arrival)
       } catch (error) {
@@ -306,19 +312,19 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, ConnectionO
   }
 
   /**
-   * Of its network's connections, this one holds the most. Requests that have not begun may be sent again. If it is a proxy's, the exchanges
-   * that hold the most are those of few of its callers. What the socket holds is freed only with the connection.
+   * Of its network's connections, this one holds the most. If it is a proxy's, the exchanges that hold the most are those of few of
+   * its callers. Requests that have not begun may be sent again. What the socket holds is freed only with the connection.
    */
   shed(bytes: number): number {
     const before = this.usedBytes
     this.#log({ message: 'too much is held for requests and answers that nobody takes' })
-    while (before - this.usedBytes < bytes && this.#arrivals.length > 0) {
-      this.#arrivals.pop()!.stream.reset(CODE.refusedStream)
-      this.#pace()
-    }
     const kept = [...this.#exchanges.values(), ...this.#context.untaken].filter(({ keptBytes }) => keptBytes > 0)
     for (const exchange of kept.sort((a, b) => b.keptBytes - a.keptBytes)) {
       if (before - this.usedBytes < bytes) exchange.shed()
+    }
+    while (before - this.usedBytes < bytes && this.#arrivals.length > 0) {
+      this.#arrivals.pop()!.stream.reset(CODE.refusedStream)
+      this.#pace()
     }
     if (before - this.usedBytes < bytes && this.usedBytes > 0) this.destroy('overloaded')
     return before - this.usedBytes
@@ -470,6 +476,11 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, ConnectionO
     this.#pinging = false
     if (this.#wasAsked) this.close()
   }
+}
+
+/** What it holds, besides its stream. */
+function bytesOf({ headBytes, stream }: Arrival): number {
+  return headBytes + stream.heldBytes
 }
 
 function refusedRequest(raw: readonly string[], peerAddress: string): HttpRequest {
