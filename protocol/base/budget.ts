@@ -50,14 +50,14 @@ export function createBufferBudget(
   return new SharedBudget(limitBytes, parent, onEmpty)
 }
 
-class SharedBudget implements BufferBudget {
+export class SharedBudget implements BufferBudget {
   readonly limitBytes: number
   readonly #parent: BufferBudget | undefined
   readonly #onEmpty: (() => void) | undefined
   readonly #members = new Set<BudgetMember>()
   #usedBytes = 0
 
-  constructor(limitBytes: number, parent: BufferBudget | undefined, onEmpty: (() => void) | undefined) {
+  constructor(limitBytes: number, parent?: BufferBudget, onEmpty?: () => void) {
     this.limitBytes = limitBytes
     this.#parent = parent
     this.#onEmpty = onEmpty

@@ -1,6 +1,6 @@
 import { type BudgetMember, PRESSURE, SHED_SHARE } from '../../base/budget.ts'
 import { Tally } from '../../base/tally.ts'
-import { Shares } from './shares.ts'
+import { Shares, shedNetworks } from './shares.ts'
 import type { YamuxStream } from './yamux-stream.ts'
 
 /** The ledger of a session that serves many runtimes. */
@@ -13,7 +13,7 @@ interface SharedLedger {
  * The ceilings of runtimes that share sessions. A ceiling limits the bytes of one runtime that all these sessions hold for
  * receivers that have not consumed them, so that no runtime uses up the room of others. At the ceiling, the greediest caller of
  * that runtime sheds, in whichever session. The sessions are one member of the process's ceiling. There, the runtime that holds the
- * most over all of them sheds.
+ * most over all of them sheds, or before it a network of callers that holds more over all runtimes.
  */
 export class RuntimeCeilings implements BudgetMember {
   usedBytes = 0
@@ -66,16 +66,17 @@ export class RuntimeCeilings implements BudgetMember {
   }
 
   shed(bytes: number): number {
-    return this.#shed(bytes, undefined)
+    const freed = this.runtimes > 1 ? shedNetworks(this, () => this.streams(), bytes) : 0
+    return freed < bytes ? freed + this.#shed(bytes - freed, undefined) : freed
   }
 
   #shed(bytes: number, runtime: string | undefined): number {
     const shares = new Shares()
-    for (const ledger of this.#ledgers) {
-      for (const stream of ledger.streams()) {
-        if (runtime === undefined || stream.runtime === runtime) shares.add(stream)
-      }
-    }
+    for (const stream of this.streams()) if (runtime === undefined || stream.runtime === runtime) shares.add(stream)
     return shares.shed(this, bytes)
+  }
+
+  *streams(): IterableIterator<YamuxStream> {
+    for (const ledger of this.#ledgers) yield* ledger.streams()
   }
 }

@@ -1,4 +1,5 @@
 import { networkOf } from '../../base/address.ts'
+import { Tally } from '../../base/tally.ts'
 import type { YamuxStream } from './yamux-stream.ts'
 
 /** Whoever holds some of the waiting bytes. */
@@ -49,14 +50,24 @@ class Holders<One extends Holder> implements Holder {
     return made
   }
 
-  take(): YamuxStream | undefined {
+  /** What the one that holds the most holds. Call it when all are known. */
+  get mostBytes(): number {
+    return this.#sorted()[0]?.bytes ?? 0
+  }
+
+  #sorted(): One[] {
     this.#heap ??= [...this.#byName.values()].sort((a, b) => b.bytes - a.bytes)
-    const most = this.#heap[0]
+    return this.#heap
+  }
+
+  take(): YamuxStream | undefined {
+    const heap = this.#sorted()
+    const most = heap[0]
     if (most === undefined || most.bytes <= 0) return undefined
     const before = most.bytes
     const stream = most.take()
     this.bytes -= before - most.bytes
-    sink(this.#heap)
+    sink(heap)
     return stream
   }
 }
@@ -103,4 +114,38 @@ export class Shares {
     }
     return before - held.usedBytes
   }
+}
+
+/**
+ * Sheds up to `bytes`, as long as a network of callers holds more over all runtimes than any runtime does. It loses streams where it holds
+ * the most. What one stream holds is only looked up, since there may be a hundred thousand that hold little. Returns by how much `held` is less.
+ */
+export function shedNetworks(
+  held: { readonly usedBytes: number },
+  streams: () => Iterable<YamuxStream>,
+  bytes: number,
+): number {
+  const runtimes = new Tally()
+  const networks = new Tally()
+  for (const { runtime, caller, unreadBytes } of streams()) {
+    if (unreadBytes === 0) continue
+    runtimes.add(runtime, unreadBytes)
+    networks.add(networkOf(caller), unreadBytes)
+  }
+  const { most } = runtimes
+  if (networks.most <= most) return 0
+  const greedy = new Holders(() => new Holders(() => new Caller()))
+  for (const stream of streams()) {
+    const network = networkOf(stream.caller)
+    if (stream.unreadBytes === 0 || networks.of(network) <= most) continue
+    const byRuntime = greedy.of(network)
+    byRuntime.bytes += stream.unreadBytes
+    byRuntime.of(stream.runtime).add(stream)
+  }
+  const before = held.usedBytes
+  while (before - held.usedBytes < bytes && greedy.mostBytes > most) {
+    const stream = greedy.take()!
+    stream.session.shedStream(stream)
+  }
+  return before - held.usedBytes
 }

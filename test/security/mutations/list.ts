@@ -974,6 +974,11 @@ export const MUTATIONS: readonly Mutation[] = [
     tests: ['test/server/inbox/shares.test.ts'],
   },
   {
+    defence: 'a network that spreads unread bytes over many runtimes pays for all of them',
+    edits: [['protocol/wire/yamux/shares.ts', 'bytes && greedy.mostBytes > most', 'bytes && false']],
+    tests: ['test/protocol/wire/yamux/shares.test.ts', 'test/security/across-runtimes.test.ts'],
+  },
+  {
     defence: 'a handshake that began under other authorities',
     edits: [['protocol/http/listener.ts', 'hasGone(socket) || this.#isOutdated(socket)', 'hasGone(socket)']],
     tests: ['test/security/access.test.ts'],

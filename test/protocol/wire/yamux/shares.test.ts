@@ -1,5 +1,5 @@
 import { expect, test, vi } from 'vitest'
-import { Shares } from '../../../../protocol/wire/yamux/shares.ts'
+import { Shares, shedNetworks } from '../../../../protocol/wire/yamux/shares.ts'
 import type { YamuxStream } from '../../../../protocol/wire/yamux/yamux-stream.ts'
 
 /** Streams of some runtimes and callers, whose sizes look random, so that no two sums are equal. */
@@ -46,4 +46,93 @@ test('however many callers there are, they are looked at once, and not again for
   // The runtimes, and the callers of each.
   expect(looks).toHaveBeenCalledTimes(1 + 4)
   looks.mockRestore()
+})
+
+test.each<
+  [
+    what: string,
+    held: [runtime: string, caller: string, bytes: number, over?: boolean][],
+    bytes: number,
+    lost: number[],
+  ]
+>([
+  [
+    'a network at several runtimes, where it holds most',
+    [
+      ['a', 'x', 5],
+      ['b', 'x', 4],
+      ['c', 'x', 6],
+      ['d', 'y', 7],
+    ],
+    7,
+    [2, 0],
+  ],
+  [
+    'only as far as the runtime that holds most',
+    [
+      ['a', 'x', 5],
+      ['b', 'x', 4],
+      ['d', 'y', 7],
+    ],
+    7,
+    [0, 2],
+  ],
+  [
+    'not many networks at one runtime',
+    [
+      ['a', 'x', 5],
+      ['b', 'x', 4],
+      ['d', 'y', 5],
+      ['d', 'z', 6],
+    ],
+    1,
+    [3],
+  ],
+  [
+    'the one network of a proxy, where it holds most',
+    [
+      ['a', 'x', 5],
+      ['b', 'x', 4],
+      ['b', 'x', 3],
+    ],
+    1,
+    [1],
+  ],
+  [
+    'first what is over',
+    [
+      ['a', 'x', 5],
+      ['a', 'x', 2, true],
+      ['b', 'x', 6],
+      ['c', 'y', 8],
+    ],
+    5,
+    [1, 2],
+  ],
+  [
+    'one network after the other',
+    [
+      ['a', 'x', 6],
+      ['b', 'x', 5],
+      ['a', 'y', 2],
+      ['b', 'y', 8],
+      ['c', 'z', 1],
+    ],
+    1,
+    [3],
+  ],
+])('at the ceiling of all runtimes pays: %s', (_what, held, bytes, lost) => {
+  const shed: number[] = []
+  const holder = { usedBytes: held.reduce((sum, [, , bytes]) => sum + bytes, 0) }
+  const streams = held.map(([runtime, caller, unreadBytes, closed = false], i) => {
+    const shedStream = () => {
+      shed.push(i)
+      holder.usedBytes -= unreadBytes
+    }
+    return { runtime, caller, closed, unreadBytes, session: { shedStream } }
+  })
+  const all = streams as unknown as YamuxStream[]
+  const freed = shedNetworks(holder, () => all, bytes)
+  added(all.filter((_, i) => !shed.includes(i))).shed(holder, bytes - freed)
+  expect(shed).toEqual(lost)
 })
