@@ -2,11 +2,9 @@
 
 import type { Socket } from 'node:net'
 import { performance } from 'node:perf_hooks'
-import { networkOf } from '../../protocol/base/address.ts'
 import { ByteCache } from '../../protocol/base/byte-cache.ts'
 import { SallyportError } from '../../protocol/base/errors.ts'
 import { resetSocket } from '../../protocol/base/reset-socket.ts'
-import { Tally } from '../../protocol/base/tally.ts'
 import { TokenBucket } from '../../protocol/base/token-bucket.ts'
 import type { RequestSink, ResponseSink } from '../../protocol/exchange.ts'
 import { Http1ClientConnection } from '../../protocol/http/http1/client-connection.ts'
@@ -15,7 +13,7 @@ import type { SocketReader } from '../../protocol/http/http1/socket-reader.ts'
 import { INNER_LIMITS } from '../../protocol/http/limits.ts'
 import type { UpstreamTarget } from '../target.ts'
 import { dialUpstream, type SecureContexts } from './dial.ts'
-import type { OnOpened, Pool, PooledUpstream, TargetConnections } from './pool.ts'
+import type { OnOpened, Place, Pool, PooledUpstream, TargetConnections } from './pool.ts'
 import type { UpstreamRequest } from './types.ts'
 
 /**
@@ -39,9 +37,6 @@ const ROOMS_PER_SECOND = 20
 /** How many of those a handshake takes. If those of a target are slow, each connection that ends for one causes the next one. */
 const ROOMS_PER_HANDSHAKE = 4
 
-/** How many connections a network may use for each that is free. Alone it gets three quarters of them, so others are left a quarter. */
-const USED_PER_FREE = 3
-
 /** A request that waits on a new connection, or for its TLS. */
 interface Unanswered {
   readonly responseStarted: boolean
@@ -57,10 +52,7 @@ export class Http1Pool implements Pool {
   readonly #idleMs: number
   readonly #reader: SocketReader
   readonly #heads = new ByteCache<Head>()
-  readonly #all = new Set<PooledConnection>()
   readonly #idle: PooledConnection[] = []
-  /** Connections that are being opened, by network of the caller. */
-  readonly #dials = new Tally()
   /** New connections that have not been idle yet, and for which no other has ended, the oldest first. */
   readonly #unanswered = new Set<Unanswered>()
   readonly #rooms = new TokenBucket(ROOM_BURST, ROOMS_PER_SECOND)
@@ -92,9 +84,9 @@ export class Http1Pool implements Pool {
   }
 
   take(caller: string): PooledUpstream | undefined {
-    if (this.isGreedy(caller)) return undefined
+    if (this.#connections.isGreedy(caller)) return undefined
     const now = performance.now()
-    const isWary = now < this.#waryUntil && this.#connections.refuse() === undefined
+    const isWary = now < this.#waryUntil && this.#connections.refuse(caller) === undefined
     for (;;) {
       if (isWary && (this.#idle[0]?.idleAt ?? now) > now - LEFT_OPEN_MS) return undefined
       const connection = isWary ? this.#idle.shift() : this.#idle.pop()
@@ -105,21 +97,12 @@ export class Http1Pool implements Pool {
   }
 
   open(caller: string, connectMs: number, done: OnOpened): () => void {
-    const refused = this.#connections.refuse()
+    const refused = this.#connections.refuse(caller)
     if (refused !== undefined || this.#closed) {
       done(refused ?? new SallyportError('overloaded', 'the router is closed'), undefined)
       return () => {}
     }
-    if (this.isGreedy(caller)) {
-      done(
-        new SallyportError('overloaded', 'the network of the caller uses too many connections to this target'),
-        undefined,
-      )
-      return () => {}
-    }
-    const network = networkOf(caller)
-    this.#connections.add()
-    this.#dials.add(network, 1)
+    const place = this.#connections.add(caller)
     this.#dialling++
     const handshake = { responseStarted: false, openedAt: 0, rooms: ROOMS_PER_HANDSHAKE }
     const onTls = (): void => {
@@ -128,54 +111,46 @@ export class Http1Pool implements Pool {
     }
     const onOver = (): void => {
       this.#dialling--
-      this.#dials.add(network, -1)
       this.#unanswered.delete(handshake)
     }
     const opened = (error: SallyportError | undefined, socket: Socket | undefined): void => {
       onOver()
       if (socket === undefined) {
-        this.#connections.remove()
+        place.end()
         done(error, undefined)
-      } else this.adopt(socket, caller, done)
+      } else this.adopt(socket, place, caller, done)
     }
     const giveUp = dialUpstream(this.#target, caller, connectMs, this.#contexts, opened, onTls)
     return () => {
       onOver()
-      this.#connections.remove()
+      place.end()
       giveUp()
     }
   }
 
-  /** Adds a connection for `caller` that is already counted. */
-  adopt(socket: Socket, caller: string, done: OnOpened): void {
+  /** Adds a connection for `caller`, which has its place already. */
+  adopt(socket: Socket, place: Place, caller: string, done: OnOpened): void {
     const address = this.#connections.keptPorts.addressOf(socket)
     const refused = this.#connections.refuseFor(caller, address)
     if (refused !== undefined) {
-      this.#connections.remove()
+      place.end()
       resetSocket(socket)
       done(refused, undefined)
       return
     }
     this.#open++
+    place.use(caller)
     const onPortKept = ({ caller }: PooledConnection): void => {
       if (address !== undefined) this.#connections.keptPorts.add(address, caller)
     }
     const hooks = [this.#onIdle, this.#onClose, onPortKept] as const
-    const connection = new PooledConnection(socket, this.#reader, this.#heads, ...hooks)
-    this.#all.add(connection)
+    const connection = new PooledConnection(socket, place, this.#reader, this.#heads, ...hooks)
     this.#unanswered.add(connection)
+    place.close = () => {
+      this.#idle.splice(this.#idle.indexOf(connection), 1)
+      connection.wire.destroy()
+    }
     done(undefined, connection)
-  }
-
-  /** Whether the network of `caller` uses its share. Nobody's is looked up while most connections are free. */
-  isGreedy(caller: string): boolean {
-    const { length: idle } = this.#idle
-    const most = USED_PER_FREE * (this.#connections.left + idle)
-    if (this.size - idle < most) return false
-    const network = networkOf(caller)
-    let own = this.#dials.of(network)
-    for (const connection of this.#all) if (connection.network === network && !connection.wire.idle) own++
-    return own > 0 && own >= most
   }
 
   readonly #onIdle = (connection: PooledConnection): void => {
@@ -183,8 +158,12 @@ export class Http1Pool implements Pool {
     this.#unanswered.delete(connection)
     if (connection.wire.exchanges > 1) this.#waryUntil = 0
     const mayStay = !this.#closed && connection.wire.rest(this.#idleMs) && !this.#mustMakeRoom(connection.sentAt)
-    if (mayStay) this.#idle.push(connection)
-    else connection.wire.destroy()
+    if (!mayStay) {
+      connection.wire.destroy()
+      return
+    }
+    this.#idle.push(connection)
+    connection.place.rest(connection.idleAt)
   }
 
   /** Whether an idle connection should end for a new one that was unanswered for too long at this time. */
@@ -202,8 +181,7 @@ export class Http1Pool implements Pool {
 
   readonly #onClose = (connection: PooledConnection): void => {
     this.#open--
-    this.#connections.remove()
-    this.#all.delete(connection)
+    connection.place.end()
     this.#unanswered.delete(connection)
     const at = this.#idle.lastIndexOf(connection)
     if (at === -1) return
@@ -231,9 +209,9 @@ export class Http1Pool implements Pool {
 
 class PooledConnection implements PooledUpstream {
   readonly wire: Http1ClientConnection
+  readonly place: Place
   /** Of its last exchange. */
   caller = ''
-  network = ''
   /** When that was sent, and when it ended. */
   sentAt = 0
   idleAt = 0
@@ -242,12 +220,14 @@ class PooledConnection implements PooledUpstream {
 
   constructor(
     socket: Socket,
+    place: Place,
     reader: SocketReader,
     heads: ByteCache<Head>,
     onIdle: (connection: PooledConnection) => void,
     onClose: (connection: PooledConnection) => void,
     onPortKept: (connection: PooledConnection) => void,
   ) {
+    this.place = place
     this.wire = new Http1ClientConnection(socket, {
       limits: INNER_LIMITS,
       reader,
@@ -264,7 +244,7 @@ class PooledConnection implements PooledUpstream {
 
   send(request: UpstreamRequest, response: ResponseSink, headMs: number): RequestSink {
     this.caller = request.caller
-    this.network = networkOf(request.caller)
+    this.place.use(request.caller)
     this.sentAt = performance.now()
     return this.wire.send(request, response, { headTimeoutMs: headMs })
   }

@@ -14,7 +14,7 @@ import { INNER_LIMITS } from '../../protocol/http/limits.ts'
 import type { UpstreamTarget } from '../target.ts'
 import { dialUpstream, type SecureContexts } from './dial.ts'
 import type { Http1Pool } from './http1-pool.ts'
-import type { OnOpened, Pool, PooledUpstream, TargetConnections } from './pool.ts'
+import type { OnOpened, Place, Pool, PooledUpstream, TargetConnections } from './pool.ts'
 import type { UpstreamRequest } from './types.ts'
 
 /** Servers of gRPC end a session that is pinged more often than every 5 minutes while they send nothing (`too_many_pings`). */
@@ -95,18 +95,20 @@ export class Http2Pool implements Pool {
     return count
   }
 
-  take(): PooledUpstream | undefined {
+  take(caller: string): PooledUpstream | undefined {
     const now = performance.now()
+    const isGreedy = this.#connections.isGreedy(caller)
     let least: PooledSession | undefined
     for (const session of this.#sessions) {
       const { wire, idleUntil } = session
       if (!wire.available) continue
       if (wire.streams === 0 && now >= idleUntil) wire.close()
+      else if (wire.streams === 0 && isGreedy) continue
       else if (this.#isGood(session, now)) return session
       else if (least === undefined || session.burden < least.burden) least = session
     }
     const isBearable = least !== undefined && this.size >= MOST_APART && !least.wire.isStarved
-    return isBearable || this.#mustShare(now) ? least : undefined
+    return isBearable || this.#mustShare(caller, now) ? least : undefined
   }
 
   /** An upload that its upstream does not use must not hold up others. */
@@ -114,9 +116,9 @@ export class Http2Pool implements Pool {
     return !wire.isStarved && (wire.streams === 0 || now >= this.#aloneUntil)
   }
 
-  /** Neither we nor the target allow more connections. */
-  #mustShare(now: number): boolean {
-    return now < this.#fullUntil || this.#connections.refuse() !== undefined
+  /** Neither we nor the target allow more connections, for `caller`. */
+  #mustShare(caller: string, now: number): boolean {
+    return now < this.#fullUntil || this.#connections.refuse(caller) !== undefined
   }
 
   open(caller: string, connectMs: number, done: OnOpened): () => void {
@@ -137,7 +139,7 @@ export class Http2Pool implements Pool {
     const shared = `${connectMs} ${captured ? networkOf(caller) : ''}`
     const key = now < this.#aloneUntil ? Symbol('alone') : shared
     let known = this.#dials.get(key)
-    const refused = known === undefined ? this.#connections.refuse() : undefined
+    const refused = known === undefined ? this.#connections.refuse(caller) : undefined
     if (refused !== undefined || (!captured && this.#dials.size >= MOST_APART)) known ??= this.#leastAwaited
     if ((known === undefined && refused !== undefined) || this.#closed) {
       done(refused ?? new SallyportError('overloaded', 'the router is closed'), undefined)
@@ -169,7 +171,7 @@ export class Http2Pool implements Pool {
   #dial(key: string | symbol, caller: string, connectMs: number, now: number): Dial {
     const waiting = new Set<Waiter>()
     const endsMs = now + connectMs
-    this.#connections.add()
+    const place = this.#connections.add(caller)
     const over = (): Waiter[] => {
       this.#dials.delete(key)
       const waiters = [...waiting]
@@ -178,20 +180,20 @@ export class Http2Pool implements Pool {
       return waiters
     }
     const failed = (error: SallyportError | undefined): void => {
-      this.#connections.remove()
+      place.end()
       if (this.#sessions.size > 0) this.#fullUntil = performance.now() + FULL_MS
-      for (const { gone, done } of over()) {
+      for (const { gone, caller, done } of over()) {
         if (gone) continue
-        const session = this.take()
+        const session = this.take(caller)
         done(session === undefined ? error : undefined, session)
       }
     }
     let giveUpStep = dialUpstream(this.#target, caller, connectMs, this.#contexts, (error, socket) => {
       if (socket === undefined) failed(error)
       else if (this.#http1 !== undefined && (socket as TLSSocket).alpnProtocol !== 'h2') {
-        handOver(this.#http1, socket, over())
+        handOver(this.#http1, socket, place, over())
       } else {
-        giveUpStep = this.#greet(socket, endsMs, (unwelcome, session) => {
+        giveUpStep = this.#greet(socket, place, endsMs, (unwelcome, session) => {
           if (session === undefined) failed(unwelcome)
           else this.#share(session, over())
         })
@@ -199,7 +201,7 @@ export class Http2Pool implements Pool {
     })
     const giveUp = () => {
       this.#dials.delete(key)
-      this.#connections.remove()
+      place.end()
       giveUpStep()
     }
     const dial = { waiting, endsMs, giveUp }
@@ -213,6 +215,7 @@ export class Http2Pool implements Pool {
    */
   #greet(
     socket: Socket,
+    place: Place,
     endsMs: number,
     done: (error: SallyportError | undefined, session: PooledSession | undefined) => void,
   ): () => void {
@@ -232,14 +235,14 @@ export class Http2Pool implements Pool {
     }
     const onClose = (): void => {
       finish(new SallyportError('upstream-broken', 'the upstream closed a new connection'))
-      if (this.#sessions.delete(session)) this.#connections.remove()
+      if (this.#sessions.delete(session)) place.end()
     }
     const onFault = (): void => {
       this.#aloneUntil = performance.now() + ALONE_MS
     }
     const onIdle = (): void => this.#onIdle(session)
     const scheme = this.#target.protocol === 'https' ? 'https' : 'http'
-    const session = new PooledSession(socket, scheme, performance.now() + this.#idleMs, {
+    const session = new PooledSession(socket, place, scheme, performance.now() + this.#idleMs, {
       onSettings,
       onFault,
       onIdle,
@@ -260,16 +263,18 @@ export class Http2Pool implements Pool {
     let next: PooledUpstream | undefined = session
     for (const waiter of waiting) {
       if (waiter.gone) continue
-      next = session.wire.available && this.#isGood(session, now) ? session : next && this.take()
+      next = session.wire.available && this.#isGood(session, now) ? session : next && this.take(waiter.caller)
       if (next === undefined) this.#wait(waiter, now)
       else waiter.done(undefined, next)
     }
     // An exchange that it cannot carry, such as a WebSocket, leaves no end to wait for.
+    session.restIfIdle()
     if (this.#closed) session.wire.close()
   }
 
   #onIdle(session: PooledSession): void {
     session.idleUntil = performance.now() + this.#idleMs
+    session.restIfIdle()
     if (this.#closed) session.wire.close()
   }
 
@@ -286,10 +291,10 @@ export class Http2Pool implements Pool {
 }
 
 /** The target chose HTTP/1.1. One waiter gets this connection, and each of the others opens its own. */
-function handOver(http1: Http1Pool, socket: Socket, waiting: readonly Waiter[]): void {
+function handOver(http1: Http1Pool, socket: Socket, place: Place, waiting: readonly Waiter[]): void {
   const now = performance.now()
   for (const [i, waiter] of waiting.entries()) {
-    if (i === 0) http1.adopt(socket, waiter.caller, waiter.done)
+    if (i === 0) http1.adopt(socket, place, waiter.caller, waiter.done)
     else if (!waiter.gone)
       waiter.leave = http1.open(waiter.caller, Math.max(Math.ceil(waiter.endsMs - now), 1), waiter.done)
   }
@@ -307,11 +312,14 @@ class PooledSession implements PooledUpstream {
   /** Always false: exchanges share the session, so each tracks for itself whether it was answered. */
   readonly responseStarted = false
   readonly wire: Http2ClientSession
+  readonly #place: Place
   idleUntil: number
 
-  constructor(socket: Socket, scheme: 'http' | 'https', idleUntil: number, events: SessionEvents) {
+  constructor(socket: Socket, place: Place, scheme: 'http' | 'https', idleUntil: number, events: SessionEvents) {
     this.idleUntil = idleUntil
     this.wire = new Http2ClientSession(socket, { limits: LIMITS, scheme, ...events })
+    this.#place = place
+    place.close = () => this.wire.close()
   }
 
   /** How much an exchange would share with others. */
@@ -319,7 +327,15 @@ class PooledSession implements PooledUpstream {
     return this.wire.streams + (this.wire.isStarved ? this.wire.limits.http2Streams : 0)
   }
 
+  /** It counts for the network that opened it, or found it idle, until it is idle again. */
+  restIfIdle(): void {
+    if (this.wire.streams === 0) this.#place.rest(performance.now())
+  }
+
   send(request: UpstreamRequest, response: ResponseSink, headMs: number): RequestSink {
-    return this.wire.send(request, response, { headTimeoutMs: headMs })
+    if (this.wire.streams === 0) this.#place.use(request.caller)
+    const sink = this.wire.send(request, response, { headTimeoutMs: headMs })
+    this.restIfIdle()
+    return sink
   }
 }

@@ -2,7 +2,7 @@
 import { performance } from 'node:perf_hooks'
 import type { Http1Pool } from './http1-pool.ts'
 import type { Http2Pool } from './http2-pool.ts'
-import type { OnOpened, Pool, PooledUpstream } from './pool.ts'
+import type { OnOpened, Pool, PooledUpstream, TargetConnections } from './pool.ts'
 
 /** How long a choice of HTTP/1.1 stands. */
 const STANDS_MS = 1_000
@@ -10,12 +10,14 @@ const STANDS_MS = 1_000
 export class NegotiatedPool implements Pool {
   readonly #http1: Http1Pool
   readonly #http2: Http2Pool
+  readonly #connections: TargetConnections
   #askedAt = 0
 
   /** `http2` hands `http1` the connections for which the target chooses HTTP/1.1. */
-  constructor(http1: Http1Pool, http2: Http2Pool) {
+  constructor(http1: Http1Pool, http2: Http2Pool, connections: TargetConnections) {
     this.#http1 = http1
     this.#http2 = http2
+    this.#connections = connections
   }
 
   get size(): number {
@@ -27,7 +29,7 @@ export class NegotiatedPool implements Pool {
   }
 
   take(caller: string): PooledUpstream | undefined {
-    return this.#http2.take() ?? this.#http1.take(caller)
+    return this.#http2.take(caller) ?? this.#http1.take(caller)
   }
 
   /**
@@ -37,7 +39,7 @@ export class NegotiatedPool implements Pool {
    */
   open(caller: string, connectMs: number, done: OnOpened): () => void {
     const now = performance.now()
-    const stands = this.#http2.dialling || now < this.#askedAt + STANDS_MS || this.#http1.isGreedy(caller)
+    const stands = this.#http2.dialling || now < this.#askedAt + STANDS_MS || this.#connections.isGreedy(caller)
     if (this.#http1.size > 0 && stands) return this.#http1.open(caller, connectMs, done)
     this.#askedAt = now
     return this.#http2.open(caller, connectMs, done)

@@ -91,10 +91,12 @@ export class Upstreams implements Pools {
   }
 
   #makePool(target: UpstreamTarget): Pool {
-    const shared = [this.#contexts, new TargetConnections(this.#budget), this.#idleMs] as const
+    const connections = new TargetConnections(this.#budget)
+    const shared = [this.#contexts, connections, this.#idleMs] as const
     if (target.protocol === 'h2c') return new Http2Pool(target, ...shared)
     const http1 = new Http1Pool(target.http1 ?? target, ...shared, this.#reader)
-    return target.http1 === undefined ? http1 : new NegotiatedPool(http1, new Http2Pool(target, ...shared, http1))
+    if (target.http1 === undefined) return http1
+    return new NegotiatedPool(http1, new Http2Pool(target, ...shared, http1), connections)
   }
 
   readonly #sweep = (): void => {

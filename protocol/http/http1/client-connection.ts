@@ -417,8 +417,8 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, IntakeOw
   #broken(error: SallyportError): void {
     const exchange = this.#exchange
     this.#exchange = undefined
-    if (exchange !== undefined) this.#end(exchange, error)
     this.destroy()
+    if (exchange !== undefined) this.#end(exchange, error)
   }
 
   /** An error in an event handler or a timer ends the connection, and its exchange is notified. */
@@ -441,9 +441,10 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, IntakeOw
     } else hangUp(this.#socket)
     const exchange = this.#exchange
     this.#exchange = undefined
-    if (exchange !== undefined) this.#end(exchange, brokenUpstream('the connection was ended'))
     if (this.#keepsPort) this.#options.onPortKept?.()
     if (!toldAlready) this.#options.onClose?.(this)
+    // The exchange may go on over another connection, so this one no longer counts.
+    if (exchange !== undefined) this.#end(exchange, brokenUpstream('the connection was ended'))
   }
 
   /** Acts on deadlines that have passed. Returns the time until the next one. */

@@ -107,7 +107,7 @@ describe('a new session', () => {
 
   it('does not make each of those that it has no room for look at all others', async () => {
     upstream.settings = taking(1)
-    makePool(150)
+    makePool(200)
     const looks = vi.spyOn(Http2ClientSession.prototype, 'available', 'get')
     onTestFinished(() => void vi.restoreAllMocks())
     sendTogether(150)
@@ -209,8 +209,11 @@ describe('after a session that its upstream has ended', () => {
     'without an error, the others share one': [each => each.goaway(0, 1), [3]],
     'with its connection, the others share one': [({ socket }) => void socket.end(), [3]],
   }
-  const get = () =>
-    pool.take() ?? new Promise<PooledUpstream>(done => pool.open('192.0.2.1', 60_000, (_, one) => done(one!)))
+  let networks = 0
+  const get = () => {
+    const caller = `198.51.100.${++networks}`
+    return pool.take(caller) ?? new Promise<PooledUpstream>(done => pool.open(caller, 60_000, (_, one) => done(one!)))
+  }
   const send = async (response = DEAF) => (await get()).send(UPSTREAM_REQUEST, response, 60_000)
   /** A first exchange, until `end` has ended its session. */
   const endFirst = async (end: (connection: UpstreamConnection) => void) => {
@@ -304,18 +307,17 @@ describe('while an upload is not used that fills the window of its connection', 
 
   it('others get another session, until it is used', async () => {
     await start()
-    expect(pool.take()).toBeUndefined()
+    expect(pool.take('192.0.2.1')).toBeUndefined()
     upstream.connections[0]!.send(frame(TYPE.window, 0, 0, uint32(2 * WINDOW_BYTES)))
-    await until(() => pool.take() !== undefined)
+    await until(() => pool.take('192.0.2.1') !== undefined)
     expect(budget.used).toBe(1)
   })
 
   it('others use one that has room, if no more connections are allowed', async () => {
+    makePool(2)
     await start()
     const second = await new Promise(done => pool.open('192.0.2.1', 60_000, (_, one) => done(one)))
-    budget.used = budget.total
-    expect(pool.take()).toBe(second)
-    budget.used = 2
+    expect(pool.take('192.0.2.1')).toBe(second)
   })
 
   it('others share it if their target takes no more connections', async () => {
@@ -324,14 +326,13 @@ describe('while an upload is not used that fills the window of its connection', 
     upstream.onConnection = ({ socket }) => void socket.destroy()
     const shared = await new Promise(done => pool.open('192.0.2.1', 60_000, (_, one) => done(one)))
     expect(shared).toBeDefined()
-    expect(pool.take()).toBe(shared)
+    expect(pool.take('192.0.2.1')).toBe(shared)
   })
 
   it('others share the last connection that is allowed', async () => {
+    makePool(1)
     await start()
-    budget.used = budget.total
-    expect(pool.take()).toBeDefined()
-    budget.used = 1
+    expect(pool.take('192.0.2.1')).toBeDefined()
   })
 })
 

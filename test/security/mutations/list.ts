@@ -19,6 +19,7 @@ const YAMUX = ['test/security/yamux.test.ts']
 const ROUTER = ['test/security/router.test.ts']
 const CAPTURED_NAMES = ['test/router/upstream/captured-names.test.ts']
 const ADMIN = ['test/security/admin.test.ts']
+const NETWORK_SHARES = ['test/router/upstream/network-shares.test.ts']
 const SEEN_HEADS = ['test/protocol/http/head-cache.test.ts']
 const SEEN_BYTES = ['test/protocol/base/byte-cache.test.ts']
 const OWN_BYTES = ['test/protocol/base/own-bytes.test.ts']
@@ -914,6 +915,11 @@ export const MUTATIONS: readonly Mutation[] = [
     defence: 'connections are kept by TLS identity',
     edits: [['router/target.ts', "tls?.key ?? ''", "''"]],
     tests: ROUTER,
+  },
+  {
+    defence: 'a network leaves others some of the connections to all targets',
+    edits: [['router/upstream/pool.ts', ' || this.budget.shares.isGreedy(caller)', '']],
+    tests: NETWORK_SHARES,
   },
   {
     defence: 'nothing is forwarded twice',
