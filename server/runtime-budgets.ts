@@ -24,7 +24,7 @@ class ProcessBudget extends SharedBudget {
   }
 
   override shed(bytes: number): number {
-    const freed = shedNetworks(this, () => this.#streams(), bytes)
+    const freed = shedNetworks(this, this.#streams(), bytes)
     return freed + super.shed(bytes - freed)
   }
 }
@@ -46,8 +46,8 @@ export class RuntimeBudgets {
 
   /**
    * The budgets of a runtime. They are removed when no session uses them any more. If the runtime's limit is reached, the caller that
-   * holds most over all of its sessions pays; if that of the process is, the caller that holds more over all runtimes than any of them does, or else that caller of the runtime that
-   * holds most.
+   * holds most over all of its sessions pays; if that of the process is, the caller that holds more over all runtimes than any of them
+   * does, or else that caller of the runtime that holds most.
    */
   of(runtime: string): Budgets {
     let budgets = this.#all.get(runtime)

@@ -1,6 +1,6 @@
 import { type BudgetMember, type BufferBudget, PRESSURE, SHED_SHARE } from '../../base/budget.ts'
 import type { RuntimeCeilings } from './runtime-ceilings.ts'
-import { Shares } from './shares.ts'
+import { Shares, shedNetworks } from './shares.ts'
 import { StreamChain } from './stream-chain.ts'
 import type { YamuxStream } from './yamux-stream.ts'
 
@@ -97,9 +97,10 @@ export class Held implements BudgetMember {
   }
 
   shed(bytes: number): number {
+    const freed = (this.#runtimes?.runtimes ?? 0) > 1 ? shedNetworks(this, this.streams(), bytes) : 0
     const shares = new Shares()
     for (const stream of this.streams()) shares.add(stream)
-    return shares.shed(this, bytes)
+    return freed + shares.shed(this, bytes - freed)
   }
 
   *streams(): IterableIterator<YamuxStream> {

@@ -66,7 +66,7 @@ export class RuntimeCeilings implements BudgetMember {
   }
 
   shed(bytes: number): number {
-    const freed = this.runtimes > 1 ? shedNetworks(this, () => this.streams(), bytes) : 0
+    const freed = this.runtimes > 1 ? shedNetworks(this, this.streams(), bytes) : 0
     return freed < bytes ? freed + this.#shed(bytes - freed, undefined) : freed
   }
 

@@ -118,34 +118,38 @@ export class Shares {
 
 /**
  * Sheds up to `bytes`, as long as a network of callers holds more over all runtimes than any runtime does. It loses streams where it holds
- * the most. What one stream holds is only looked up, since there may be a hundred thousand that hold little. Returns by how much `held` is less.
+ * the most. Returns by how much `held` is less.
  */
 export function shedNetworks(
   held: { readonly usedBytes: number },
-  streams: () => Iterable<YamuxStream>,
+  streams: Iterable<YamuxStream>,
   bytes: number,
 ): number {
   const runtimes = new Tally()
   const networks = new Tally()
-  for (const { runtime, caller, unreadBytes } of streams()) {
+  const unread: [stream: YamuxStream, network: string][] = []
+  for (const stream of streams) {
+    const { runtime, caller, unreadBytes } = stream
     if (unreadBytes === 0) continue
+    const network = networkOf(caller)
+    unread.push([stream, network])
     runtimes.add(runtime, unreadBytes)
-    networks.add(networkOf(caller), unreadBytes)
+    networks.add(network, unreadBytes)
   }
   const { most } = runtimes
   if (networks.most <= most) return 0
   const greedy = new Holders(() => new Holders(() => new Caller()))
-  for (const stream of streams()) {
-    const network = networkOf(stream.caller)
-    if (stream.unreadBytes === 0 || networks.of(network) <= most) continue
+  for (const [stream, network] of unread) {
+    if (networks.of(network) <= most) continue
     const byRuntime = greedy.of(network)
     byRuntime.bytes += stream.unreadBytes
     byRuntime.of(stream.runtime).add(stream)
   }
   const before = held.usedBytes
   while (before - held.usedBytes < bytes && greedy.mostBytes > most) {
-    const stream = greedy.take()!
-    stream.session.shedStream(stream)
+    const stream = greedy.take()
+    // A reset may have ended a session, and so all of its streams.
+    if (stream !== undefined && stream.unreadBytes > 0) stream.session.shedStream(stream)
   }
   return before - held.usedBytes
 }

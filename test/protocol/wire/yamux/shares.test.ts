@@ -132,7 +132,33 @@ test.each<
     return { runtime, caller, closed, unreadBytes, session: { shedStream } }
   })
   const all = streams as unknown as YamuxStream[]
-  const freed = shedNetworks(holder, () => all, bytes)
+  const freed = shedNetworks(holder, all, bytes)
   added(all.filter((_, i) => !shed.includes(i))).shed(holder, bytes - freed)
   expect(shed).toEqual(lost)
+})
+
+test('at the ceiling of all runtimes pays: others, if a session ends with the first of its streams that is reset', () => {
+  const holder = { usedBytes: 0 }
+  const shed: string[] = []
+  const made = (runtime: string, caller: string, count: number, dies: boolean) => {
+    const mine = Array.from({ length: count }, () => ({ runtime, caller, closed: false, unreadBytes: 10, session: {} }))
+    const end = (stream: (typeof mine)[number]) => {
+      holder.usedBytes -= stream.unreadBytes
+      stream.unreadBytes = 0
+    }
+    for (const stream of mine) {
+      const shedStream = () => {
+        shed.push(runtime)
+        for (const each of dies ? mine : [stream]) end(each)
+      }
+      stream.session = { shedStream }
+      holder.usedBytes += stream.unreadBytes
+    }
+    return mine
+  }
+  const streams = [made('a', 'x', 30, true), made('b', 'x', 20, false), made('c', 'y', 35, false)].flat()
+  const all = streams as unknown as YamuxStream[]
+  expect(shedNetworks(holder, all, 500)).toBeGreaterThanOrEqual(300)
+  expect(shed.filter(runtime => runtime === 'a')).not.toHaveLength(0)
+  expect(shed).not.toContain('c')
 })
