@@ -319,7 +319,11 @@ class PooledSession implements PooledUpstream {
     this.idleUntil = idleUntil
     this.wire = new Http2ClientSession(socket, { limits: LIMITS, scheme, ...events })
     this.#place = place
-    place.close = () => this.wire.close()
+    // It no longer counts, so it must not linger.
+    place.close = () => {
+      this.wire.close()
+      socket.destroy()
+    }
   }
 
   /** How much an exchange would share with others. */

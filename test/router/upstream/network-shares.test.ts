@@ -20,6 +20,7 @@ import type { NetworkShares } from '../../../router/upstream/network-shares.ts'
 import { ConnectionBudget, type Pool, TargetConnections } from '../../../router/upstream/pool.ts'
 import { Random } from '../../fuzz/random.ts'
 import { DEAF, UPSTREAM_REQUEST } from '../../support/ends.ts'
+import { Http2Upstream } from '../../support/http2-upstream.ts'
 import { makeSecrets, type Secrets } from '../../support/secrets.ts'
 import { firstSeed } from '../../support/seed.ts'
 import { eventually } from '../../support/until.ts'
@@ -172,6 +173,20 @@ describe('over all targets', () => {
     expect(await ask(others[0]!, A)).toBe('200')
     for (const target of targets) expect(await ask(target, B)).toBe('200')
     expect(budget.used).toBe(8)
+  })
+
+  it('an HTTP/2 session that ends for another is gone, whatever its target does', async () => {
+    const deaf = await Promise.all(Array.from({ length: 9 }, () => Http2Upstream.start()))
+    const others = deaf.map(upstream => {
+      upstream.onEnd = () => {}
+      upstream.onWhole = stream => stream.head(200, {}, true)
+      return fillTarget(parseTarget(`h2c://127.0.0.1:${upstream.port}`), {}, new Map(), undefined)!
+    })
+    for (const target of others) expect(await ask(target, A)).toBe('200')
+    for (let turns = 0; turns < 20; turns++) await new Promise(resolve => setImmediate(resolve))
+    expect(pools.get(others[0]!.key)![0].size).toBe(0)
+    expect(budget.used).toBe(8)
+    for (const upstream of deaf) await upstream.stop()
   })
 
   it('a lost connection does not count when its request is sent again', async () => {
