@@ -79,6 +79,8 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, ConnectionO
   /** The part of it that belongs to no exchange: it waits for the socket, for the rest of a head, or to begin. */
   #ownBytes = 0
   #arrivedBytes = 0
+  /** A stream is reset for want of memory, which is not its caller's doing. */
+  #refusing = false
   readonly #unread: BufferBudget | undefined
   readonly #progress = new WriteProgress()
   #linger: Linger | undefined
@@ -232,7 +234,8 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, ConnectionO
     if (exchange?.request.upgrade === true && !isReset) this.#context.untaken.add(exchange)
     if (this.#exchanges.size === 0) this.#idleSince = performance.now()
     this.#accounted += REQUEST_CONTROL_BYTES
-    if (isReset && !stream.localEnded && exchange?.isShed !== true && !this.#resets.take()) this.#tooManyResets()
+    const isOurs = this.#refusing || exchange?.isShed === true
+    if (isReset && !stream.localEnded && !isOurs && !this.#resets.take()) this.#tooManyResets()
     if (this.#closing) this.#endIfDone()
   }
 
@@ -279,6 +282,7 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, ConnectionO
   readonly #onClose = (): void => {
     this.#closed = true
     this.#connection.end(CODE.cancel)
+    this.#arrivals.length = 0
     this.#watch.stop()
     this.#options.connections?.delete(this)
     this.unsentChanged()
@@ -322,12 +326,16 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, ConnectionO
     for (const exchange of kept.sort((a, b) => b.keptBytes - a.keptBytes)) {
       if (before - this.usedBytes < bytes) exchange.shed()
     }
-    while (before - this.usedBytes < bytes && this.#arrivals.length > 0) {
-      this.#arrivals.pop()!.stream.reset(CODE.refusedStream)
-      this.#pace()
-    }
+    while (before - this.usedBytes < bytes && this.#arrivals.length > 0) this.#refuseLast()
     if (before - this.usedBytes < bytes && this.usedBytes > 0) this.destroy('overloaded')
     return before - this.usedBytes
+  }
+
+  #refuseLast(): void {
+    this.#refusing = true
+    this.#arrivals.pop()!.stream.reset(CODE.refusedStream)
+    this.#refusing = false
+    this.#pace()
   }
 
   // Ends and deadlines
@@ -372,6 +380,7 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, ConnectionO
     if (this.#closed) return
     this.#context.why = why
     this.#connection.end(CODE.cancel)
+    this.#arrivals.length = 0
     this.#socket.destroy()
     this.unsentChanged()
   }
