@@ -1,6 +1,6 @@
 import { type BudgetMember, type BufferBudget, PRESSURE, SHED_SHARE } from '../../base/budget.ts'
 import type { RuntimeCeilings } from './runtime-ceilings.ts'
-import { Shares, shedNetworks } from './shares.ts'
+import { shedStreams } from './shares.ts'
 import { StreamChain } from './stream-chain.ts'
 import type { YamuxStream } from './yamux-stream.ts'
 
@@ -97,10 +97,7 @@ export class Held implements BudgetMember {
   }
 
   shed(bytes: number): number {
-    const freed = (this.#runtimes?.runtimes ?? 0) > 1 ? shedNetworks(this, this.streams(), bytes) : 0
-    const shares = new Shares()
-    for (const stream of this.streams()) shares.add(stream)
-    return freed + shares.shed(this, bytes - freed)
+    return shedStreams(this, bytes, (this.#runtimes?.runtimes ?? 0) > 1)
   }
 
   *streams(): IterableIterator<YamuxStream> {

@@ -1,6 +1,6 @@
 import { type BudgetMember, PRESSURE, SHED_SHARE } from '../../base/budget.ts'
 import { Tally } from '../../base/tally.ts'
-import { Shares, shedNetworks } from './shares.ts'
+import { Shares, shedStreams } from './shares.ts'
 import type { YamuxStream } from './yamux-stream.ts'
 
 /** The ledger of a session that serves many runtimes. */
@@ -62,18 +62,14 @@ export class RuntimeCeilings implements BudgetMember {
   /** Sheds until the ceiling of the runtime is kept. */
   enforce(runtime: string): void {
     const usedBytes = this.bytesOf(runtime)
-    if (usedBytes > this.#limitBytes) this.#shed(usedBytes - this.#limitBytes * (1 - SHED_SHARE), runtime)
+    if (usedBytes <= this.#limitBytes) return
+    const shares = new Shares()
+    for (const stream of this.streams()) if (stream.runtime === runtime) shares.add(stream)
+    shares.shed(this, usedBytes - this.#limitBytes * (1 - SHED_SHARE))
   }
 
   shed(bytes: number): number {
-    const freed = this.runtimes > 1 ? shedNetworks(this, this.streams(), bytes) : 0
-    return freed < bytes ? freed + this.#shed(bytes - freed, undefined) : freed
-  }
-
-  #shed(bytes: number, runtime: string | undefined): number {
-    const shares = new Shares()
-    for (const stream of this.streams()) if (runtime === undefined || stream.runtime === runtime) shares.add(stream)
-    return shares.shed(this, bytes)
+    return shedStreams(this, bytes, this.runtimes > 1)
   }
 
   *streams(): IterableIterator<YamuxStream> {

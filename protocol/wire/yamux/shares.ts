@@ -153,3 +153,16 @@ export function shedNetworks(
   }
   return before - held.usedBytes
 }
+
+/** Sheds `bytes`, if there are several runtimes first of networks. Returns by how much `held` is less. */
+export function shedStreams(
+  held: { readonly usedBytes: number; streams(): Iterable<YamuxStream> },
+  bytes: number,
+  hasRuntimes: boolean,
+): number {
+  const freed = hasRuntimes ? shedNetworks(held, held.streams(), bytes) : 0
+  if (freed >= bytes) return freed
+  const shares = new Shares()
+  for (const stream of held.streams()) shares.add(stream)
+  return freed + shares.shed(held, bytes - freed)
+}
