@@ -316,17 +316,27 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, ConnectionO
   }
 
   /**
-   * Of its network's connections, this one holds the most. If it is a proxy's, the exchanges that hold the most are those of few of
-   * its callers. Requests that have not begun may be sent again. What the socket holds is freed only with the connection.
+   * Of its network's connections, this one holds the most. What holds more gives way first: the requests that have not begun, which may
+   * be sent again, or the exchanges. If it is a proxy's, the exchanges that hold the most are those of few of its callers. What the
+   * socket holds is freed only with the connection.
    */
   shed(bytes: number): number {
     const before = this.usedBytes
     this.#log({ message: 'too much is held for requests and answers that nobody takes' })
-    const kept = [...this.#exchanges.values(), ...this.#context.untaken].filter(({ keptBytes }) => keptBytes > 0)
-    for (const exchange of kept.sort((a, b) => b.keptBytes - a.keptBytes)) {
-      if (before - this.usedBytes < bytes) exchange.shed()
+    const exchanges = [...this.#exchanges.values(), ...this.#context.untaken]
+    const kept = exchanges.filter(({ keptBytes }) => keptBytes > 0).sort((a, b) => b.keptBytes - a.keptBytes)
+    let keptBytes = 0
+    for (const exchange of kept) keptBytes += exchange.keptBytes
+    while (before - this.usedBytes < bytes) {
+      const most = kept[0]
+      if (this.#arrivals.length > 0 && (most === undefined || this.#arrivedBytes >= keptBytes)) this.#refuseLast()
+      else if (most === undefined) break
+      else {
+        kept.shift()
+        keptBytes -= most.keptBytes
+        most.shed()
+      }
     }
-    while (before - this.usedBytes < bytes && this.#arrivals.length > 0) this.#refuseLast()
     if (before - this.usedBytes < bytes && this.usedBytes > 0) this.destroy('overloaded')
     return before - this.usedBytes
   }

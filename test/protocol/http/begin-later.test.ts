@@ -83,6 +83,24 @@ async function serve(options: Parameters<typeof serveHttp2>[1]) {
   return { port: (server.address() as AddressInfo).port, sockets }
 }
 
+/** Over HTTP/2. */
+async function caller(port: number) {
+  const peer = await call(port)
+  endings.push(() => peer.socket.destroy())
+  peer.send(Buffer.concat([PREFACE, frame(TYPE.settings, 0, 0)]))
+  const ask = (from: number, requests: number, fields = 0) => {
+    const more = Array.from({ length: fields }, (): [string, string] => ['a', ''])
+    const ids = Array.from({ length: requests }, (_, i) => 2 * (from + i) + 1)
+    peer.send(Buffer.concat(ids.map(id => frame(TYPE.headers, END_HEADERS | END_STREAM, id, head('GET', ...more)))))
+  }
+  /** Streams that were reset, with why. */
+  const resets = () =>
+    framesOf(Buffer.from(peer.text, 'latin1'))
+      .filter(({ type }) => type === TYPE.reset)
+      .map(({ stream, payload }) => `${stream} ${ERRORS[payload.readUInt32BE()]}`)
+  return { ask, resets }
+}
+
 test('while requests over HTTP/2 wait for that, their bodies wait with their caller', async () => {
   let bytes = 0
   const handler: Handler = (_request, response) => ({
@@ -119,28 +137,17 @@ test('what waits for that over HTTP/2 counts, and too much of it is refused so t
   const connections = new ConnectionSet(100, MOST_BYTES)
   const { handler, seen } = recorder(({ response }) => ok(response))
   const { port } = await serve({ handler, connections })
-  const caller = async (requests: number) => {
-    const peer = await call(port)
-    endings.push(() => peer.socket.destroy())
-    const fields = Array.from({ length: FIELDS }, (): [string, string] => ['a', ''])
-    const ids = Array.from({ length: requests }, (_, i) => 2 * i + 1)
-    peer.send(Buffer.concat([PREFACE, frame(TYPE.settings, 0, 0)]))
-    const others = ids.map(id => frame(TYPE.headers, END_HEADERS | END_STREAM, id, head('GET', ...fields)))
-    return { send: () => peer.send(Buffer.concat(others)), frames: () => framesOf(Buffer.from(peer.text, 'latin1')) }
-  }
-  const [one, ...more] = await Promise.all([100, 100, 100, 100, 100].map(caller))
+  const [one, ...more] = await Promise.all(Array.from({ length: 5 }, () => caller(port)))
   await until(() => connections.size === 5)
   const others = crowd()
-  one!.send()
+  one!.ask(0, 100, FIELDS)
   const { unread } = connections
   // Nothing of it is begun: each takes as much as an exchange, and 16 bytes for each field.
   await until(() => unread.usedBytes > 100 * (4096 + 16 * FIELDS))
   expect(unread.usedBytes).toBeLessThan(MOST_BYTES)
-  for (const { send } of more) send()
+  for (const { ask } of more) ask(0, 100, FIELDS)
   const refused = () =>
-    [one!, ...more]
-      .flatMap(({ frames }) => frames())
-      .filter(({ type, payload }) => type === TYPE.reset && payload.readUInt32BE() === ERRORS.indexOf('REFUSED_STREAM'))
+    [one!, ...more].flatMap(({ resets }) => resets()).filter(reset => reset.endsWith(' REFUSED_STREAM'))
   await until(() => refused().length > 0)
   const { turns } = others
   await until(() => others.turns > turns + 10)
@@ -148,6 +155,26 @@ test('what waits for that over HTTP/2 counts, and too much of it is refused so t
   others.goesOn = false
   await until(() => seen.length + refused().length === 500 && connections.unread.usedBytes === 0)
   expect(seen.length).toBeGreaterThan(100)
+})
+
+test.each([
+  ['the last of those that wait, if they hold more', 2, 10, '23 REFUSED_STREAM'],
+  ['one that has begun, if those hold more', 10, 2, '1 INTERNAL_ERROR'],
+])('when a session over HTTP/2 gives way, it loses %s', async (_, begun, waiting, lost) => {
+  const connections = new ConnectionSet(100, 1024 * 1024)
+  const { handler, seen } = recorder(() => {})
+  const { port } = await serve({ handler, connections })
+  const { ask, resets } = await caller(port)
+  ask(0, begun)
+  await until(() => seen.length === begun)
+  const others = crowd()
+  ask(begun, waiting)
+  await until(() => connections.unread.usedBytes > 12 * 4096)
+  connections.unread.shed(1)
+  await until(() => resets().length > 0)
+  expect(resets()).toEqual([lost])
+  others.goesOn = false
+  await until(() => seen.length + Number(lost.startsWith('23')) === 12)
 })
 
 test.each(Object.keys(PROTOCOLS))('over %s', async protocol => {
