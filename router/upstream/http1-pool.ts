@@ -13,7 +13,8 @@ import type { SocketReader } from '../../protocol/http/http1/socket-reader.ts'
 import { INNER_LIMITS } from '../../protocol/http/limits.ts'
 import type { UpstreamTarget } from '../target.ts'
 import { dialUpstream, type SecureContexts } from './dial.ts'
-import type { OnOpened, Place, Pool, PooledUpstream, TargetConnections } from './pool.ts'
+import type { Place, TargetConnections } from './places.ts'
+import type { OnOpened, Pool, PooledUpstream } from './pool.ts'
 import type { UpstreamRequest } from './types.ts'
 
 /**

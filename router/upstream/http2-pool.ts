@@ -14,7 +14,8 @@ import { INNER_LIMITS } from '../../protocol/http/limits.ts'
 import type { UpstreamTarget } from '../target.ts'
 import { dialUpstream, type SecureContexts } from './dial.ts'
 import type { Http1Pool } from './http1-pool.ts'
-import type { OnOpened, Place, Pool, PooledUpstream, TargetConnections } from './pool.ts'
+import type { Place, TargetConnections } from './places.ts'
+import type { OnOpened, Pool, PooledUpstream } from './pool.ts'
 import type { UpstreamRequest } from './types.ts'
 
 /** Servers of gRPC end a session that is pinged more often than every 5 minutes while they send nothing (`too_many_pings`). */

@@ -2,7 +2,8 @@
 import { performance } from 'node:perf_hooks'
 import type { Http1Pool } from './http1-pool.ts'
 import type { Http2Pool } from './http2-pool.ts'
-import type { OnOpened, Pool, PooledUpstream, TargetConnections } from './pool.ts'
+import type { TargetConnections } from './places.ts'
+import type { OnOpened, Pool, PooledUpstream } from './pool.ts'
 
 /** How long a choice of HTTP/1.1 stands. */
 const STANDS_MS = 1_000

@@ -13,7 +13,8 @@ import { UpstreamExchange } from './exchange.ts'
 import { Http1Pool } from './http1-pool.ts'
 import { Http2Pool } from './http2-pool.ts'
 import { NegotiatedPool } from './negotiated-pool.ts'
-import { ConnectionBudget, type Pool, type Pools, TargetConnections } from './pool.ts'
+import { ConnectionBudget, TargetConnections } from './places.ts'
+import type { Pool, Pools } from './pool.ts'
 import type { ForwardOptions, UpstreamRequest } from './types.ts'
 
 export const UPSTREAM_LIMITS = {

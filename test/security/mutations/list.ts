@@ -918,7 +918,7 @@ export const MUTATIONS: readonly Mutation[] = [
   },
   {
     defence: 'a network leaves others some of the connections to all targets',
-    edits: [['router/upstream/pool.ts', ' || this.budget.shares.isGreedy(caller)', '']],
+    edits: [['router/upstream/places.ts', ' || this.budget.shares.isGreedy(caller)', '']],
     tests: NETWORK_SHARES,
   },
   {

@@ -1,0 +1,136 @@
+/** The places of connections to targets: how many there may be, and who uses them. */
+import { networkOf } from '../../protocol/base/address.ts'
+import { SallyportError } from '../../protocol/base/errors.ts'
+import { KeptPorts } from './kept-ports.ts'
+import { NetworkShares, type Share } from './network-shares.ts'
+
+/** Limits on connections, shared by the pools of one router. */
+export class ConnectionBudget {
+  readonly perTarget: number
+  readonly total: number
+  readonly keptPorts: KeptPorts
+  readonly shares: NetworkShares
+  /** Of all open connections, including idle ones. */
+  readonly places = new Set<Place>()
+
+  constructor(perTarget: number, total: number, keptPorts = new KeptPorts()) {
+    this.perTarget = perTarget
+    this.total = total
+    this.keptPorts = keptPorts
+    this.shares = new NetworkShares(total)
+  }
+
+  /** Open connections, including idle ones. */
+  get used(): number {
+    return this.places.size
+  }
+
+  /** Ends the connection that has been idle for the longest. */
+  makeRoom(): void {
+    let oldest: Place | undefined
+    for (const place of this.places) if (place.idleAt < (oldest?.idleAt ?? Number.POSITIVE_INFINITY)) oldest = place
+    oldest?.evict()
+  }
+}
+
+/** The connections to one target, whatever they speak. */
+export class TargetConnections {
+  readonly budget: ConnectionBudget
+  readonly shares: NetworkShares
+  /** Open connections, including idle ones. */
+  open = 0
+
+  constructor(budget: ConnectionBudget) {
+    this.budget = budget
+    this.shares = new NetworkShares(budget.perTarget)
+  }
+
+  get keptPorts(): KeptPorts {
+    return this.budget.keptPorts
+  }
+
+  /** Whether the network of `caller` uses its share, of this target or of all. */
+  isGreedy(caller: string): boolean {
+    return this.shares.isGreedy(caller) || this.budget.shares.isGreedy(caller)
+  }
+
+  /** Undefined if one more connection is allowed, for `caller`. */
+  refuse(caller: string): SallyportError | undefined {
+    const { perTarget, total, shares } = this.budget
+    if (this.open < perTarget && shares.used < total && !this.isGreedy(caller)) return undefined
+    const here = `${this.open} here, ${this.shares.usedBy(caller)} of them used by the network of the caller`
+    const inAll = `${shares.used} used in all, ${shares.usedBy(caller)} of them by it`
+    return new SallyportError('overloaded', `too many connections to upstreams (${here}; ${inAll})`)
+  }
+
+  /** Undefined if `caller` may use a connection to `address`, which is counted already. */
+  refuseFor(caller: string, address: string | undefined): SallyportError | undefined {
+    if (address === undefined || !this.keptPorts.refuses(caller, address, this.open)) return undefined
+    return new SallyportError('overloaded', `the network of the caller keeps too many local ports of ${address}`)
+  }
+
+  /** For one more connection, which is allowed. If there are as many as may be, the one that has been idle for the longest ends. */
+  add(caller: string): Place {
+    if (this.budget.used >= this.budget.total) this.budget.makeRoom()
+    return new Place(this, caller)
+  }
+}
+
+/** Where a connection counts until it is over: for the network that uses it, or for nobody while it is idle. */
+export class Place {
+  /** Since when it has been idle; never while it is used. */
+  idleAt = Number.POSITIVE_INFINITY
+  /** Ends the connection, which is idle. */
+  close = () => {}
+  readonly #connections: TargetConnections
+  /** Of the caller that uses it. */
+  #network: string | undefined
+  /** What that network uses of this target, and of all. */
+  #here: Share | undefined
+  #inAll: Share | undefined
+  #over = false
+
+  constructor(connections: TargetConnections, caller: string) {
+    this.#connections = connections
+    connections.open++
+    connections.budget.places.add(this)
+    this.use(caller)
+  }
+
+  use(caller: string): void {
+    const network = networkOf(caller)
+    if (this.#over || network === this.#network) return
+    this.#leave()
+    this.idleAt = Number.POSITIVE_INFINITY
+    this.#network = network
+    this.#here = this.#connections.shares.use(network)
+    this.#inAll = this.#connections.budget.shares.use(network)
+  }
+
+  rest(now: number): void {
+    if (this.#over) return
+    this.#leave()
+    this.idleAt = now
+  }
+
+  end(): void {
+    if (this.#over) return
+    this.#over = true
+    this.#leave()
+    this.#connections.open--
+    this.#connections.budget.places.delete(this)
+  }
+
+  /** Its connection may take a while to end. */
+  evict(): void {
+    this.end()
+    this.close()
+  }
+
+  #leave(): void {
+    if (this.#network === undefined) return
+    this.#network = undefined
+    this.#connections.shares.leave(this.#here!)
+    this.#connections.budget.shares.leave(this.#inAll!)
+  }
+}
