@@ -5,7 +5,6 @@ import { performance } from 'node:perf_hooks'
 import { ByteCache } from '../../protocol/base/byte-cache.ts'
 import { SallyportError } from '../../protocol/base/errors.ts'
 import { resetSocket } from '../../protocol/base/reset-socket.ts'
-import { TokenBucket } from '../../protocol/base/token-bucket.ts'
 import type { RequestSink, ResponseSink } from '../../protocol/exchange.ts'
 import { Http1ClientConnection } from '../../protocol/http/http1/client-connection.ts'
 import type { Head } from '../../protocol/http/http1/head-parser.ts'
@@ -16,6 +15,7 @@ import { dialUpstream, type SecureContexts } from './dial.ts'
 import type { Place, TargetConnections } from './places.ts'
 import type { OnOpened, Pool, PooledUpstream } from './pool.ts'
 import type { UpstreamRequest } from './types.ts'
+import { UnansweredConnections } from './unanswered-connections.ts'
 
 /**
  * Some servers end each connection behind its answer and do not say so (uWSGI). A request that comes before that is lost, unless it may be
@@ -27,24 +27,8 @@ const EARLY_MS = 1_000
 const LEFT_OPEN_MS = 250
 const WARY_MS = 600_000
 
-/**
- * Some servers have a process for each connection, and only so many (Apache's prefork). While those wait at idle connections, a request on
- * a new connection waits for one of them. So if one that was sent this much later has been answered before, its connection ends, and so does
- * one that has been idle for a while. Servers that are just slow look alike, so only so many end: a burst, and a long-run rate per second.
- */
-const UNANSWERED_MS = 1_000
-const ROOM_BURST = 64
-const ROOMS_PER_SECOND = 20
-/** How many of those a handshake takes. If those of a target are slow, each connection that ends for one causes the next one. */
+/** If the handshakes of a target are slow, each connection that ends for one causes the next one. */
 const ROOMS_PER_HANDSHAKE = 4
-
-/** A request that waits on a new connection, or for its TLS. */
-interface Unanswered {
-  readonly responseStarted: boolean
-  /** When it was connected. */
-  readonly openedAt: number
-  readonly rooms: number
-}
 
 export class Http1Pool implements Pool {
   readonly #target: UpstreamTarget
@@ -54,9 +38,7 @@ export class Http1Pool implements Pool {
   readonly #reader: SocketReader
   readonly #heads = new ByteCache<Head>()
   readonly #idle: PooledConnection[] = []
-  /** New connections that have not been idle yet, and for which no other has ended, the oldest first. */
-  readonly #unanswered = new Set<Unanswered>()
-  readonly #rooms = new TokenBucket(ROOM_BURST, ROOMS_PER_SECOND)
+  readonly #unanswered = new UnansweredConnections()
   #open = 0
   #dialling = 0
   #waryUntil = 0
@@ -158,26 +140,14 @@ export class Http1Pool implements Pool {
     connection.idleAt = performance.now()
     this.#unanswered.delete(connection)
     if (connection.wire.exchanges > 1) this.#waryUntil = 0
-    const mayStay = !this.#closed && connection.wire.rest(this.#idleMs) && !this.#mustMakeRoom(connection.sentAt)
+    const mayStay =
+      !this.#closed && connection.wire.rest(this.#idleMs) && !this.#unanswered.needsRoom(connection.sentAt)
     if (!mayStay) {
       connection.wire.destroy()
       return
     }
     this.#idle.push(connection)
     connection.place.rest(connection.idleAt)
-  }
-
-  /** Whether an idle connection should end for a new one that was unanswered for too long at this time. */
-  #mustMakeRoom(at: number): boolean {
-    for (const connection of this.#unanswered) {
-      if (!connection.responseStarted) {
-        const isDue = at >= connection.openedAt + UNANSWERED_MS && this.#rooms.take(undefined, connection.rooms)
-        if (isDue) this.#unanswered.delete(connection)
-        return isDue
-      }
-      this.#unanswered.delete(connection)
-    }
-    return false
   }
 
   readonly #onClose = (connection: PooledConnection): void => {
@@ -197,7 +167,8 @@ export class Http1Pool implements Pool {
   sweep(now: number): boolean {
     for (const connection of this.#idle.filter(({ wire }) => !wire.fresh(now))) connection.wire.destroy()
     const settled = now - LEFT_OPEN_MS
-    while ((this.#idle[0]?.idleAt ?? now) <= settled && this.#mustMakeRoom(now)) this.#idle.shift()!.wire.destroy()
+    while ((this.#idle[0]?.idleAt ?? now) <= settled && this.#unanswered.needsRoom(now))
+      this.#idle.shift()!.wire.destroy()
     // Captured names could otherwise make any number of targets that are kept.
     return this.size === 0 && (this.#target.captured || now >= this.#waryUntil)
   }
