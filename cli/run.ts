@@ -5,6 +5,7 @@ import { COMMANDS, findCommand, wordsAfter } from './commands.ts'
 import { completionLines } from './completion.ts'
 import { EXIT, Failure, usageError } from './failure.ts'
 import { helpAll, helpCommand } from './help.ts'
+import { plainText } from './plain-text.ts'
 import { suggestion } from './suggest.ts'
 
 /** Runs one command line. Resolves to the exit code. Expected failures are reported on stderr. */
@@ -13,7 +14,8 @@ export async function run(args: readonly string[], io: Io): Promise<number> {
     return await dispatch(args, io)
   } catch (error) {
     if (!(error instanceof Failure)) throw error
-    io.note(`sallyport: ${error.message}`)
+    // Parts of it may come from others.
+    io.note(`sallyport: ${error.message.split('\n').map(plainText).join('\n')}`)
     return error.exitCode
   }
 }

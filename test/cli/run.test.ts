@@ -105,3 +105,8 @@ describe('usage errors: exit 2, one line, nothing on stdout', () => {
     expect(half.notes).toContain('token inspect')
   })
 })
+
+test('no error passes a control character on to the terminal', async () => {
+  const { code, notes } = await sallyport(['inspect', 'show', 'a', '--admin', 'a\x1b]0;owned\x07\u009b2J\u202eb'])
+  expect([code, notes]).toEqual([2, expect.stringMatching(/^sallyport: --admin a\?\]0;owned\?\?2J\?b: [^\n]+\n$/)])
+})
