@@ -15,6 +15,12 @@ function parseIPv4(text: string): Uint8Array {
   return Uint8Array.from(text.split('.'), Number)
 }
 
+const COLON = 0x3a
+const ZERO = 0x30
+const NINE = 0x39
+const LETTER_A = 0x61
+
+/** The text is valid. It is not split, since each request of a caller over IPv6 may come here. */
 function parseIPv6(text: string): Uint8Array {
   let plain = text
   const dot = plain.indexOf('.')
@@ -23,19 +29,27 @@ function parseIPv6(text: string): Uint8Array {
     const [a, b, c, d] = parseIPv4(plain.slice(start))
     plain = `${plain.slice(0, start)}${((a! << 8) | b!).toString(16)}:${((c! << 8) | d!).toString(16)}`
   }
-  const [head = '', tail] = plain.split('::')
-  const before = head === '' ? [] : head.split(':')
-  const after = tail === undefined || tail === '' ? [] : tail.split(':')
   const bytes = new Uint8Array(16)
-  for (let i = 0; i < before.length; i++) putGroup(bytes, i, before[i]!)
-  for (let i = 0; i < after.length; i++) putGroup(bytes, 8 - after.length + i, after[i]!)
+  let at = 0
+  let gapAt = -1
+  let digits = 0
+  let group = 0
+  for (let i = 0; i <= plain.length; i++) {
+    const code = i < plain.length ? plain.charCodeAt(i) : COLON
+    if (code !== COLON) {
+      group = group * 16 + (code <= NINE ? code - ZERO : (code | 0x20) - LETTER_A + 10)
+      digits++
+    } else if (digits > 0) {
+      bytes[at++] = group >> 8
+      bytes[at++] = group & 0xff
+      group = digits = 0
+    } else if (i < plain.length) gapAt = at
+  }
+  if (gapAt >= 0) {
+    const end = 16 - (at - gapAt)
+    bytes.copyWithin(end, gapAt, at).fill(0, gapAt, end)
+  }
   return isMapped(bytes) ? bytes.slice(12) : bytes
-}
-
-function putGroup(bytes: Uint8Array, index: number, hex: string): void {
-  const group = Number.parseInt(hex, 16)
-  bytes[index * 2] = group >> 8
-  bytes[index * 2 + 1] = group & 0xff
 }
 
 function isMapped(bytes: Uint8Array): boolean {
