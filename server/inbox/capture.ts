@@ -6,8 +6,8 @@
  *        ▼
  *     capturing ──▶ storing ──▶ over      202 once it is durable; an attempt under way continues, and settles it on success
  *
- * Request and answer may still be arriving in any of these phases. While capturing, the rest of the request is kept. Once an
- * answer is no longer wanted, the rest of it is dropped.
+ * While passing and answering, the request may still be arriving. While capturing, it is: the rest of it is only kept, and no attempt is
+ * under way. Once an answer is no longer wanted, the rest of it is dropped.
  */
 import { SallyportError, toSallyportError } from '../../protocol/base/errors.ts'
 import { type Failing, guardWith, logDefect, stepOf } from '../../protocol/base/guard.ts'
@@ -54,14 +54,7 @@ const HEAD_COPIES = 2
 /** What an attempt takes in memory, besides the texts of its head and the bytes that wait. */
 const ATTEMPT_BYTES = 8 * 1024
 
-/**
- * A receiver that takes longer than this to read what has arrived counts as stuck. By default, 2 s are then left of the 10 s that
- * senders wait.
- */
-const STUCK_MS = 500
-
 const late = stepOf<Capture>(capture => capture.late())
-const checkReceiver = stepOf<Capture>(capture => capture.checkReceiver())
 const giveUp = stepOf<Capture>(capture => capture.giveUp())
 
 export class Capture implements RequestSink, ResponseSink, Failing {
@@ -105,15 +98,13 @@ export class Capture implements RequestSink, ResponseSink, Failing {
   #attempted = false
   /** What the attempt holds after the 202, when nobody else counts it any more. */
   #held: KeptBody | undefined
-  /** `MOMENT_MS` have passed. */
-  #momentOver = false
+  /** When the timer fires, in ms since the webhook arrived. */
+  #dueMs = 0
   /** Request bytes: consumed by the next layer, kept safely, credited to the caller, and received. */
   #forwardedBytes = 0
   #keptBytes = 0
   #creditedBytes = 0
   #receivedBytes = 0
-  /** Bytes that had been received when the receiver was last checked. */
-  #checkedBytes = 0
 
   constructor(
     intake: WebhookIntake,
@@ -161,7 +152,7 @@ export class Capture implements RequestSink, ResponseSink, Failing {
     else {
       this.#attempted = true
       this.request.isBehind = () => this.#phase !== 'answering' && this.#intake.isBusy(this, this.received)
-      this.#timer = setTimeout(late, Math.min(MOMENT_MS, this.rule.answerWithinMs), this)
+      this.#waitUntil(Math.min(MOMENT_MS, this.rule.answerWithinMs))
       const sink = next(this.request, this)
       // The handler may have answered already. If so, it gets no more of the request.
       if (this.#outcome === undefined || this.#phase === 'answering') this.#next = sink
@@ -249,7 +240,7 @@ export class Capture implements RequestSink, ResponseSink, Failing {
 
   /** A receiver that answers 2xx early still gets the rest of the request. What counts is the end of its answer. */
   #handleHead(outcome: Outcome): void {
-    const isWhole = this.#trailers !== undefined && this.#forwardedBytes >= this.#receivedBytes
+    const isWhole = this.#forwardedBytes >= this.#receivedBytes
     if (outcome.kind === 'delivered' && !isWhole) this.#earlyOutcome = outcome
     else this.#attemptEnded(outcome)
   }
@@ -313,27 +304,31 @@ export class Capture implements RequestSink, ResponseSink, Failing {
     }
   }
 
-  /** @internal The sender should not have to wait any longer. */
-  late(): void {
-    if (this.#phase !== 'passing') return
-    const leftMs = this.rule.answerWithinMs - MOMENT_MS
-    if (this.#momentOver || leftMs <= 0) {
-      this.#capture('slow')
-      this.checkReceiver()
-    } else {
-      this.#momentOver = true
-      this.#body.own()
-      this.#timer = setTimeout(late, leftMs, this)
-    }
+  #waitUntil(ms: number): void {
+    this.#timer = setTimeout(late, ms - this.#dueMs, this)
+    this.#dueMs = ms
   }
 
-  /** @internal Ends the attempt if its receiver is stuck, so that the sender of an incomplete webhook need not wait for it. */
-  checkReceiver(): void {
-    if (this.#phase !== 'capturing' || this.#next === undefined) return
-    const isStuck = this.#forwardedBytes < this.#checkedBytes
-    this.#checkedBytes = this.#receivedBytes
-    if (isStuck) this.giveUp()
-    else this.#timer = setTimeout(checkReceiver, STUCK_MS, this)
+  /** @internal Looks after a moment, at half of the time and at its end whether the sender may wait on. */
+  late(): void {
+    if (this.#phase !== 'passing') return
+    const endMs = this.rule.answerWithinMs
+    const halfMs = endMs / 2
+    const mayComplete = this.#dueMs < halfMs || 2 * this.#receivedBytes >= this.#original.bodyBytes
+    if (this.#dueMs < endMs && mayComplete) {
+      this.#body.own()
+      this.#waitUntil(this.#dueMs < halfMs ? halfMs : endMs)
+      return
+    }
+    if (this.#trailers === undefined) this.#leaveReceiver()
+    this.#capture('slow')
+  }
+
+  /** Its sender can send only as fast as the receiver reads. The receiver does not have the whole request, so it counts as not tried. */
+  #leaveReceiver(): void {
+    this.#next?.requestAbort(new SallyportError('upstream-timeout'))
+    this.#next = undefined
+    this.#attempted = false
   }
 
   /** Nobody waits for the attempt any more, so the rest of it gets this long. */

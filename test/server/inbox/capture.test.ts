@@ -5,8 +5,8 @@ import { SallyportError } from '../../../protocol/base/errors.ts'
 import { discarding } from '../../../protocol/base/guard.ts'
 import { defaultsOf } from '../../../protocol/base/limit.ts'
 import { noLogger } from '../../../protocol/base/log.ts'
-import type { Handler, ResponseHead, ResponseSink } from '../../../protocol/exchange.ts'
-import { hasHeader } from '../../../protocol/http/headers.ts'
+import { BODY_UNKNOWN, type Handler, type ResponseHead, type ResponseSink } from '../../../protocol/exchange.ts'
+import { getHeader, hasHeader } from '../../../protocol/http/headers.ts'
 import { Capture } from '../../../server/inbox/capture.ts'
 import { Inbox } from '../../../server/inbox/inbox.ts'
 import { INBOX } from '../../../server/limits.ts'
@@ -96,50 +96,129 @@ test('if it cannot be stored, nothing is left of its attempt', async () => {
 
 const KIB = 1024
 
-test.each([
-  [0, 'is stuck'],
-  [1, 'is stuck'],
-  [10, 'is stuck'],
-  [64, 'keeps up'],
-])('a receiver that takes %d KiB of a webhook every 100 ms %s, and its sender can send all of it', async (kib, how) => {
-  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
-  onTestFinished(() => void vi.useRealTimers())
-  const inbox = openInbox()
-  let left = 3 * 1024
-  let untaken = 0
-  const aborted: string[] = []
-  const receive: Handler = (_request, response) => {
-    const take = () => {
-      const taken = Math.min(kib, untaken)
-      untaken -= taken
-      response.requestConsumed(taken * KIB)
-      if (aborted.length === 0) setTimeout(take, 100)
+describe('a long webhook', () => {
+  const BODY_KIB = 2500
+
+  /** Sends it as fast as it may to a receiver that takes `kib` every 10 ms. Its answer is to come within 800 ms. */
+  async function sending(kib: number, hasLength: boolean, response: Partial<ResponseSink> = {}, rule = {}) {
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
+    onTestFinished(() => void vi.useRealTimers())
+    const inbox = openInbox()
+    const attempts: (string | undefined)[] = []
+    /** Its sender. */
+    const told: string[] = []
+    const aborted: string[] = []
+    let untaken = 0
+    let ms = 0
+    let toReceiver: ResponseSink | undefined
+    const receive: Handler = (request, response) => {
+      if (hasHeader(request.headers, 'sallyport-inbox-id')) {
+        attempts.push(getHeader(request.headers, 'sallyport-inbox-attempt'))
+        return reading(response, () => answer(response, 200, ''))
+      }
+      toReceiver = response
+      return {
+        ...discarding(response),
+        requestData({ length }) {
+          untaken += length / KIB
+        },
+        requestAbort: ({ reason }) => void aborted.push(`${reason} after ${ms} ms`),
+      }
     }
-    take()
-    return {
-      ...discarding(response),
-      requestData({ length }) {
-        untaken += length / KIB
+    inbox.start(receive, (_request, response, { reason }) => {
+      told.push(reason)
+      return discarding(response)
+    })
+    inbox.rules.publish('demo', [{ ...RULE, answerWithinMs: 800, ...rule }], undefined)
+    let window = 256
+    let left = BODY_KIB
+    let isSent = false
+    const bodyBytes = hasLength ? BODY_KIB * KIB : BODY_UNKNOWN
+    const sink = inbox.layer(receive)(
+      { ...REQUEST, headers: ['expect', '100-continue', 'x-hub-signature-256', `sha256=${'0'.repeat(64)}`], bodyBytes },
+      {
+        ...DEAF,
+        responseHead: ({ status }) => told.push(`${status}`),
+        ...response,
+        requestConsumed(bytes) {
+          window += bytes / KIB
+        },
       },
-      requestAbort: ({ reason }) => void aborted.push(reason),
+    )
+    const pass = async (untilMs: number) => {
+      for (; ms < untilMs; ms += 10) {
+        for (; window >= 1 && left > 0; window--, left--) sink.requestData(Buffer.alloc(KIB))
+        if (left === 0 && !isSent) {
+          isSent = true
+          sink.requestEnd([])
+        }
+        const taken = aborted.length > 0 ? 0 : Math.min(kib, untaken)
+        untaken -= taken
+        if (taken > 0) toReceiver!.requestConsumed(taken * KIB)
+        await vi.advanceTimersByTimeAsync(10)
+      }
     }
+    return { inbox, sink, told, aborted, attempts, pass, isSent: () => isSent }
   }
-  inbox.start(receive, () => expect.unreachable())
-  inbox.rules.publish('demo', [{ ...RULE, answerWithinMs: 20 }], undefined)
-  let window = 256
-  const sink = inbox.layer(receive)(REQUEST, {
-    ...DEAF,
-    requestConsumed(bytes) {
-      window += bytes / KIB
+
+  test.each<[kib: number, length: string, leftAfterMs: number]>([
+    [0, 'known', 400],
+    [1, 'known', 400],
+    [6, 'known', 400],
+    [20, 'known', 400],
+    [26, 'known', 800],
+    [0, 'not known', 800],
+    [10, 'not known', 800],
+    [26, 'not known', 800],
+  ])(
+    'whose receiver takes %d KiB every 10 ms, and whose length is %s, is only stored after %d ms, and then delivered',
+    async (kib, length, leftAfterMs) => {
+      const { inbox, told, aborted, attempts, pass, isSent } = await sending(kib, length === 'known')
+      await pass(900)
+      expect([isSent(), told, aborted]).toEqual([true, ['202'], [`upstream-timeout after ${leftAfterMs - 10} ms`]])
+      // It is as if it had never been tried.
+      await pass(910)
+      expect([attempts, inbox.stats().attempts.failed]).toEqual([['1'], 0])
+      expect(inbox.stats()).toMatchObject({ lanes: 0, bufferBytes: 0, accepted: { slow: 1 } })
     },
+  )
+
+  test.each(['known', 'not known'])(
+    'whose receiver has read all of it in time, and whose length is %s, stays with it',
+    async length => {
+      const { inbox, told, aborted, attempts, pass } = await sending(30, length === 'known')
+      await pass(900)
+      expect([told, aborted]).toEqual([['202'], []])
+      expect([attempts, inbox.stats().messages.waiting]).toEqual([[], 1])
+    },
+  )
+
+  test('whose sender waits for a 100 gets it if its receiver says nothing', async () => {
+    const responseInformational = vi.fn()
+    const { inbox, sink } = await sending(0, true, { responseInformational })
+    await vi.advanceTimersByTimeAsync(400)
+    expect(responseInformational).toHaveBeenCalledExactlyOnceWith(100, [])
+    sink.requestAbort(new SallyportError('cancelled'))
+    expect(inbox.stats()).toMatchObject({ lanes: 0, bufferBytes: 0 })
   })
-  for (let ms = 0; ms < 6000 && left > 0; ms += 10) {
-    for (; window >= 1 && left > 0; window--, left--) sink.requestData(Buffer.alloc(KIB))
-    await vi.advanceTimersByTimeAsync(10)
-  }
-  expect(left).toBe(0)
-  expect(aborted).toEqual(how === 'is stuck' ? ['upstream-timeout'] : [])
-  sink.requestAbort(new SallyportError('cancelled'))
+
+  test('that its sender does not complete is not stored', async () => {
+    const { inbox, sink, aborted, pass } = await sending(1, true)
+    await pass(400)
+    expect(aborted).toHaveLength(1)
+    sink.requestAbort(new SallyportError('cancelled'))
+    await pass(900)
+    expect(aborted).toHaveLength(1)
+    expect(inbox.stats()).toMatchObject({ lanes: 0, bufferBytes: 0, accepted: { slow: 0 }, messages: { waiting: 0 } })
+  })
+
+  test('whose signature turns out to be wrong when it has only been stored is refused', async () => {
+    const secrets = [Buffer.from('s3cret').toString('base64')]
+    const { inbox, told, aborted, pass } = await sending(1, true, {}, { verify: { scheme: 'github', secrets } })
+    await pass(900)
+    expect([told, aborted.length]).toEqual([['webhook-signature'], 1])
+    expect(inbox.stats()).toMatchObject({ lanes: 0, bufferBytes: 0, messages: { waiting: 0 } })
+  })
 })
 
 /** One whose head takes 10 KiB. */
@@ -190,6 +269,22 @@ describe('an attempt that goes on after the 202', () => {
     end(response)
     await vi.advanceTimersByTimeAsync(10_000)
     expect(inbox.stats().bufferBytes).toBe(0)
+  })
+
+  test.each<[how: string, end: (response: ResponseSink) => void, delivered: number]>([
+    ['is complete', response => response.responseEnd([]), 1],
+    ['breaks off', response => response.responseAbort(new SallyportError('upstream-broken')), 0],
+  ])('counts as delivered if it is a 200 before all is read only when its answer %s', async (_how, end, delivered) => {
+    const inbox = openInbox()
+    const [receiver] = await sent(inbox, 1)
+    const { response } = receiver!
+    response.responseHead({ status: 200, headers: [], bodyBytes: BODY_UNKNOWN })
+    response.requestConsumed(20 * KIB)
+    expect(inbox.stats().attempts).toMatchObject({ delivered: 0, failed: 0 })
+    end(response)
+    await until(() => inbox.stats().attempts.failed === 1 - delivered)
+    await until(() => inbox.stats().attempts.delivered === delivered)
+    expect(receiver!.aborted).toBeUndefined()
   })
 
   test('is given up if there is no memory for it, and its webhook is delivered later', async () => {
