@@ -129,7 +129,7 @@ export const SERVER_LIMITS = {
     default: '64MiB',
     zero: 'only requests without a body are replayed',
     about:
-      'The same, over all exchanges. When it is full, the runtime that uses most of it loses the oldest body of its network that uses most.',
+      'The same, over all exchanges. When it is full, the runtime or the network that uses most of it loses its oldest bodies.',
   },
   responseHeadMs: {
     kind: 'duration',

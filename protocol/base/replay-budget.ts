@@ -1,3 +1,6 @@
+import { SHED_SHARE } from './budget.ts'
+import { Greediest } from './greediest.ts'
+
 /** A body that one exchange keeps. */
 export interface ReplayedBody {
   /** A runtime, where there are several. */
@@ -8,64 +11,71 @@ export interface ReplayedBody {
   release(): void
 }
 
-interface Network {
+/** What a network keeps at an owner. */
+interface Share {
+  readonly owner: string
+  readonly network: string
   bytes: number
   /** With their bytes, oldest first. */
   readonly bodies: Map<ReplayedBody, number>
 }
 
-interface Owner {
-  bytes: number
-  readonly networks: Map<string, Network>
-}
-
 /**
- * Bounds the bodies that all exchanges together keep, to send them again. When they are too much, the owner that keeps most loses the
- * oldest body of its network that keeps most. So nobody can keep others from sending theirs again.
+ * Bounds the bodies that all exchanges together keep, to send them again. When they are too much, the owner or the network that keeps most
+ * loses its oldest bodies, where it keeps most. So nobody can keep others from sending theirs again.
  */
 export class ReplayBudget {
   readonly perExchange: number
   readonly total: number
   used = 0
-  readonly #owners = new Map<string, Owner>()
+  readonly #shares = new Map<string, Share>()
 
   constructor(perExchange: number, total: number) {
     this.perExchange = perExchange
     this.total = total
   }
 
-  /** More of `body` is kept. It may be the one that is released. */
+  /** More of `body` is kept. It may be among those that are released. */
   add(body: ReplayedBody, bytes: number): void {
-    const owner = this.#owners.get(body.owner) ?? { bytes: 0, networks: new Map<string, Network>() }
-    this.#owners.set(body.owner, owner)
-    const network = owner.networks.get(body.network) ?? { bytes: 0, bodies: new Map<ReplayedBody, number>() }
-    owner.networks.set(body.network, network)
-    network.bodies.set(body, (network.bodies.get(body) ?? 0) + bytes)
-    for (const counts of [network, owner]) counts.bytes += bytes
+    const name = nameOf(body)
+    let share = this.#shares.get(name)
+    if (share === undefined) {
+      const { owner, network } = body
+      share = { owner, network, bytes: 0, bodies: new Map() }
+      this.#shares.set(name, share)
+    }
+    share.bodies.set(body, (share.bodies.get(body) ?? 0) + bytes)
+    share.bytes += bytes
     this.used += bytes
-    while (this.used > this.total) {
-      const [oldest] = greediest(greediest(this.#owners).networks).bodies.keys()
-      this.delete(oldest!)
-      oldest!.release()
+    if (this.used > this.total) this.#shed()
+  }
+
+  /** All shares are looked at, so some room is made at once. */
+  #shed(): void {
+    const greediest = new Greediest(this.#shares.values())
+    while (this.used > this.total * (1 - SHED_SHARE)) {
+      const share = greediest.share!
+      const [body, bytes] = share.bodies.entries().next().value!
+      this.delete(body)
+      greediest.gaveUp(share, bytes)
+      body.release()
     }
   }
 
   /** Does nothing if nothing of it is counted. */
   delete(body: ReplayedBody): void {
-    const owner = this.#owners.get(body.owner)
-    const network = owner?.networks.get(body.network)
-    const bytes = network?.bodies.get(body)
-    if (bytes === undefined) return
-    network!.bodies.delete(body)
-    if (network!.bodies.size === 0) owner!.networks.delete(body.network)
-    if (owner!.networks.size === 0) this.#owners.delete(body.owner)
-    for (const counts of [network!, owner!]) counts.bytes -= bytes
+    const name = nameOf(body)
+    const share = this.#shares.get(name)
+    const bytes = share?.bodies.get(body)
+    if (share === undefined || bytes === undefined) return
+    share.bodies.delete(body)
+    share.bytes -= bytes
+    if (share.bodies.size === 0) this.#shares.delete(name)
     this.used -= bytes
   }
 }
 
-function greediest<Holder extends { readonly bytes: number }>(holders: ReadonlyMap<string, Holder>): Holder {
-  let greediest: Holder | undefined
-  for (const each of holders.values()) if (greediest === undefined || each.bytes > greediest.bytes) greediest = each
-  return greediest!
+/** No owner has a space in its name. */
+function nameOf({ owner, network }: ReplayedBody): string {
+  return `${owner} ${network}`
 }

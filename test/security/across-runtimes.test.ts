@@ -1,11 +1,12 @@
-/** A stranger who spreads unread downloads over many runtimes pays for them, and not the callers of a busy one. */
+/** A stranger who spreads unread downloads or paused uploads over many runtimes pays for them, and not the callers of a busy one. */
 import { type ClientHttp2Session, connect } from 'node:http2'
 import { connect as connectNet } from 'node:net'
 import { afterEach, expect, test } from 'vitest'
 import { discarding } from '../../protocol/base/guard.ts'
 import type { ExchangeHandler } from '../../protocol/wire/exchange/accept.ts'
 import type { Server } from '../../server/server.ts'
-import { answer, DOMAIN, dial, startServer } from '../server/fixture.ts'
+import { answer, call, DOMAIN, dial, startServer } from '../server/fixture.ts'
+import { until } from '../support/until.ts'
 
 const MIB = 1024 * 1024
 
@@ -60,3 +61,37 @@ test.each([1, 10])(
     expect(stranger.cut).toBeGreaterThan(0)
   },
 )
+
+test('B3 a stranger with uploads that pause at ten runtimes keeps no callers of a busy one from being retried', async () => {
+  server = await startServer({ limits: { replayTotalBytes: 50_000 } })
+  let asked = 0
+  const silent: ExchangeHandler = (_properties, _request, response) => {
+    asked++
+    return discarding(response)
+  }
+  const first = await dial(server, { handler: silent, runtime: 'busy' })
+  for (let i = 0; i < 10; i++) await dial(server, { handler: silent, runtime: `r${i}` })
+  const body = 'x'.repeat(1000)
+  const calling = Array.from({ length: 20 }, (_, i) =>
+    call(server, `busy.${DOMAIN}`, '/', { method: 'POST', body, localAddress: `127.0.1.${i + 1}` }),
+  )
+  await until(() => asked === 20)
+  const { host, port } = server.publicAddress!
+  const uploads = Array.from({ length: 50 }, () => connectNet({ host, port, localAddress: '127.0.0.2' }))
+  for (const [i, upload] of uploads.entries()) {
+    const head = `POST / HTTP/1.1\r\nHost: r${i % 10}.${DOMAIN}\r\nContent-Length: 2000\r\n\r\n`
+    upload.on('error', () => {}).write(head + body)
+  }
+  await until(() => asked === 70)
+  const handler: ExchangeHandler = (_properties, _request, response) => {
+    answer(response, 200, '')
+    return discarding(response)
+  }
+  await dial(server, { handler, runtime: 'busy', hello: { connection: 1 } })
+  first.ws.terminate()
+  const answers = await Promise.all(calling)
+  expect(answers.map(({ status }) => status)).toEqual(calling.map(() => 200))
+  for (const upload of uploads) upload.destroy()
+  await until(() => server.stats().exchanges === 0)
+  expect(server.stats().replayBytes).toBe(0)
+})

@@ -985,6 +985,11 @@ export const MUTATIONS: readonly Mutation[] = [
     tests: ['test/protocol/wire/yamux/shares.test.ts', 'test/security/across-runtimes.test.ts'],
   },
   {
+    defence: 'a network that keeps bodies at many runtimes, to send them again, pays for all of them',
+    edits: [['protocol/base/greediest.ts', 'network.bytes > owner.bytes ? network : owner', 'owner']],
+    tests: ['test/protocol/base/replay-budget.test.ts', 'test/security/across-runtimes.test.ts'],
+  },
+  {
     defence: 'a handshake that began under other authorities',
     edits: [['protocol/http/listener.ts', 'hasGone(socket) || this.#isOutdated(socket)', 'hasGone(socket)']],
     tests: ['test/security/access.test.ts'],
