@@ -1,4 +1,5 @@
 import { networkOf } from '../../base/address.ts'
+import { Falling } from '../../base/falling.ts'
 import { Tally } from '../../base/tally.ts'
 import type { YamuxStream } from './yamux-stream.ts'
 
@@ -31,12 +32,12 @@ class Caller implements Holder {
   }
 }
 
-/** Holders by name. There may be a hundred thousand of them, so the one with the most bytes is kept at the top of a heap. */
+/** Holders by name. */
 class Holders<One extends Holder> implements Holder {
   bytes = 0
   readonly #make: () => One
   readonly #byName = new Map<string, One>()
-  #heap: One[] | undefined
+  #falling: Falling<One> | undefined
 
   constructor(make: () => One) {
     this.#make = make
@@ -50,39 +51,25 @@ class Holders<One extends Holder> implements Holder {
     return made
   }
 
-  /** What the one that holds the most holds. Call it when all are known. */
-  get mostBytes(): number {
-    return this.#sorted()[0]?.bytes ?? 0
+  /** Call it when all are known. */
+  get #most(): One | undefined {
+    this.#falling ??= new Falling(this.#byName.values())
+    return this.#falling.most
   }
 
-  #sorted(): One[] {
-    this.#heap ??= [...this.#byName.values()].sort((a, b) => b.bytes - a.bytes)
-    return this.#heap
+  /** What the one that holds the most holds. */
+  get mostBytes(): number {
+    return this.#most?.bytes ?? 0
   }
 
   take(): YamuxStream | undefined {
-    const heap = this.#sorted()
-    const most = heap[0]
+    const most = this.#most
     if (most === undefined || most.bytes <= 0) return undefined
     const before = most.bytes
     const stream = most.take()
     this.bytes -= before - most.bytes
-    sink(heap)
     return stream
   }
-}
-
-/** The first holder has lost bytes, and moves down behind those that hold more now. */
-function sink(heap: Holder[]): void {
-  const first = heap[0]!
-  let at = 0
-  for (let child = 1; child < heap.length; child = 2 * at + 1) {
-    if (child + 1 < heap.length && heap[child + 1]!.bytes > heap[child]!.bytes) child++
-    if (heap[child]!.bytes <= first.bytes) break
-    heap[at] = heap[child]!
-    at = child
-  }
-  heap[at] = first
 }
 
 /**
