@@ -6,7 +6,7 @@ import { Delivery, type DeliveryMark } from './delivery.ts'
 import { Flag, FrameType, HEADER_BYTES, writeHeader } from './frame.ts'
 import { type BufferPool, POOL_BUFFER_BYTES } from './pool.ts'
 import { LARGE_CHUNK_BYTES } from './send-queue.ts'
-import { StreamList } from './stream-list.ts'
+import { Turns } from './turns.ts'
 import { Unsent } from './unsent.ts'
 import type { YamuxStream } from './yamux-stream.ts'
 
@@ -15,6 +15,8 @@ const ALONE_BYTES = 64 * 1024
 const SHARED_BYTES = LARGE_CHUNK_BYTES
 /** The part of the limit on bytes in flight that bodies leave to heads. */
 const HEADS_BYTES = 32 * 1024
+/** While bodies wait, one of them may send after this much of heads and small messages, which could otherwise keep all of them out. */
+const FRESH_BYTES = 64 * 1024
 /** Room for the headers around a last frame: its own, the SYN of an older stream, FIN, and the ping after it. */
 const OVERHEAD_BYTES = 4 * HEADER_BYTES
 /**
@@ -58,7 +60,7 @@ export interface OutgoingOwner {
 
 /**
  * The writer of a session. Everything from one turn of the event loop leaves at the end of the turn, in one buffer or a few:
- * first control frames, then streams that sent nothing in the round before (heads, small messages), then bodies in turn.
+ * first control frames, then streams that sent nothing in the round before (heads, small messages), then bodies, each in turn.
  */
 export class Outgoing {
   readonly delivery = new Delivery()
@@ -66,8 +68,10 @@ export class Outgoing {
   readonly #pool: BufferPool
   readonly #clock: Clock
   readonly #owner: OutgoingOwner
-  readonly #fresh = new StreamList()
-  readonly #bulk = new StreamList()
+  readonly #fresh = new Turns()
+  readonly #bulk = new Turns()
+  /** What the streams in `#fresh` have sent since the last body, while bodies wait. */
+  #freshBytes = 0
   /** How many streams were added to `#fresh` since the last flush. */
   #freshStreams = 0
   /** Streams that joined one of the two since then. */
@@ -260,8 +264,10 @@ export class Outgoing {
    */
   flushAll(): void {
     this.flush()
-    for (let stream = this.#take(true); stream !== undefined; stream = this.#take(true)) {
-      if (!stream.unsent) this.#send(stream, ALONE_BYTES)
+    for (const streams of [this.#fresh, this.#bulk]) {
+      for (let stream = streams.shift(); stream !== undefined; stream = streams.shift()) {
+        if (!stream.unsent) this.#send(stream, ALONE_BYTES)
+      }
     }
     this.#acknowledge()
     this.#handOver()
@@ -281,7 +287,7 @@ export class Outgoing {
   answered(mark: DeliveryMark, now: number): void {
     this.#pingsOut--
     this.delivery.answered(mark, now)
-    if (this.#fresh.first !== undefined || this.#bulk.first !== undefined) this.schedule()
+    if (!this.#fresh.isEmpty || !this.#bulk.isEmpty) this.schedule()
   }
 
   /** What a ping that leaves now will measure. */
@@ -299,9 +305,7 @@ export class Outgoing {
       const path = delivery.limitBytes - delivery.undeliveredBytes
       const room = Math.min(path, MAX_UNSENT_BYTES - this.#unsent.bytes) - OVERHEAD_BYTES
       if (room <= 0) return
-      const stream = this.#take(room > HEADS_BYTES && !this.#isPaced())
-      if (stream === undefined) return
-      this.#send(stream, Math.max(room, LEAST_ROOM_BYTES))
+      if (!this.#sendNext(room > HEADS_BYTES && !this.#isPaced(), Math.max(room, LEAST_ROOM_BYTES))) return
       if (this.#stopped) return
       if (delivery.sentBytes - this.#markedBytes >= delivery.markEveryBytes) this.#markDelivery()
     }
@@ -309,7 +313,7 @@ export class Outgoing {
 
   /** Whether bodies wait until the path has taken what was sent. They then continue by themselves. */
   #isPaced(): boolean {
-    if (this.#pacing || this.#bulk.first === undefined) return this.#pacing
+    if (this.#pacing || this.#bulk.isEmpty) return this.#pacing
     const waitMs = this.delivery.waitMs(this.#clock.now())
     if (waitMs === 0) return false
     this.#pacing = true
@@ -317,8 +321,18 @@ export class Outgoing {
     return true
   }
 
-  #take(bodies: boolean): YamuxStream | undefined {
-    return this.#fresh.shift() ?? (bodies ? this.#bulk.shift() : undefined)
+  /** Returns false if nothing may be sent now. */
+  #sendNext(bodies: boolean, roomBytes: number): boolean {
+    const bodiesWait = !this.#bulk.isEmpty
+    const isBodyDue = bodiesWait && this.#freshBytes >= FRESH_BYTES
+    const fresh = isBodyDue ? undefined : this.#fresh.shift()
+    const stream = fresh ?? (bodies || isBodyDue ? this.#bulk.shift() : undefined)
+    if (stream === undefined) return false
+    const before = this.delivery.sentBytes
+    this.#send(stream, roomBytes)
+    if (fresh === undefined) this.#freshBytes = 0
+    else if (bodiesWait) this.#freshBytes += this.delivery.sentBytes - before
+    return true
   }
 
   /** Sends one frame of the stream, with or without payload. The stream then goes to the end of the queue. */
@@ -340,7 +354,7 @@ export class Outgoing {
     const { queue } = stream
     const most = Math.min(queue.bytes, stream.sendWindowBytes, roomBytes)
     if (most <= 0) return 0
-    const alone = this.#bulk.first === undefined && this.#fresh.first === undefined
+    const alone = this.#bulk.isEmpty && this.#fresh.isEmpty
     const bytes = queue.run(Math.min(most, alone ? ALONE_BYTES : SHARED_BYTES))
     stream.sendWindowBytes -= bytes
     stream.unsent = false
@@ -415,7 +429,7 @@ export class Outgoing {
   #markDelivery(): void {
     const { delivery } = this
     const unmarked = delivery.sentBytes - this.#markedBytes
-    const waiting = this.#fresh.first !== undefined || this.#bulk.first !== undefined
+    const waiting = !this.#fresh.isEmpty || !this.#bulk.isEmpty
     const enough = waiting ? delivery.markEveryBytes / 2 : delivery.markEveryBytes
     if (unmarked >= enough || (waiting && unmarked > 0 && this.#pingsOut === 0)) {
       this.#owner.placePing(this.mark(waiting))

@@ -1,4 +1,3 @@
-import { networkOf } from '../../base/address.ts'
 import { Falling } from '../../base/falling.ts'
 import { Tally } from '../../base/tally.ts'
 import type { YamuxStream } from './yamux-stream.ts'
@@ -83,7 +82,7 @@ export class Shares {
     if (stream.unreadBytes === 0) return
     const callers = this.#runtimes.of(stream.runtime)
     callers.bytes += stream.unreadBytes
-    callers.of(networkOf(stream.caller)).add(stream)
+    callers.of(stream.network).add(stream)
   }
 
   /** Removes and returns the stream to be reset next. */
@@ -114,21 +113,20 @@ export function shedNetworks(
 ): number {
   const runtimes = new Tally()
   const networks = new Tally()
-  const unread: [stream: YamuxStream, network: string][] = []
+  const unread: YamuxStream[] = []
   for (const stream of streams) {
-    const { runtime, caller, unreadBytes } = stream
+    const { runtime, network, unreadBytes } = stream
     if (unreadBytes === 0) continue
-    const network = networkOf(caller)
-    unread.push([stream, network])
+    unread.push(stream)
     runtimes.add(runtime, unreadBytes)
     networks.add(network, unreadBytes)
   }
   const { most } = runtimes
   if (networks.most <= most) return 0
   const greedy = new Holders(() => new Holders(() => new Caller()))
-  for (const [stream, network] of unread) {
-    if (networks.of(network) <= most) continue
-    const byRuntime = greedy.of(network)
+  for (const stream of unread) {
+    if (networks.of(stream.network) <= most) continue
+    const byRuntime = greedy.of(stream.network)
     byRuntime.bytes += stream.unreadBytes
     byRuntime.of(stream.runtime).add(stream)
   }

@@ -1,3 +1,4 @@
+import { networkOf } from '../../base/address.ts'
 import { ReceiveWindow } from './receive-window.ts'
 import { SendQueue } from './send-queue.ts'
 import type { Session } from './session.ts'
@@ -26,6 +27,7 @@ export class YamuxStream implements Stream {
   /** See `paidBy`. */
   runtime = ''
   caller = ''
+  #network: string | undefined
 
   /** Bytes that the peer allows us to send. */
   sendWindowBytes: number
@@ -84,6 +86,13 @@ export class YamuxStream implements Stream {
     if (this.unreadBytes > 0) this.session.handOver(this, runtime)
     this.runtime = runtime
     this.caller = caller
+    this.#network = undefined
+  }
+
+  /** Of its caller. */
+  get network(): string {
+    this.#network ??= networkOf(this.caller)
+    return this.#network
   }
 
   withholdAcknowledgement(): void {

@@ -8,7 +8,7 @@ function streamsOf(runtimes: number, callers: number, each: number): YamuxStream
   return Array.from({ length: count }, (_, i) => {
     const runtime = `runtime-${i % runtimes}`
     const caller = `192.0.2.${Math.floor(i / runtimes) % callers}`
-    return { runtime, caller, closed: i % 7 === 0, unreadBytes: 1 + ((i * i * i * 7_919) % 1_000_003) }
+    return { runtime, caller, network: caller, closed: i % 7 === 0, unreadBytes: 1 + ((i * i * i * 7_919) % 1_000_003) }
   }) as unknown as YamuxStream[]
 }
 
@@ -129,7 +129,7 @@ test.each<
       shed.push(i)
       holder.usedBytes -= unreadBytes
     }
-    return { runtime, caller, closed, unreadBytes, session: { shedStream } }
+    return { runtime, network: caller, closed, unreadBytes, session: { shedStream } }
   })
   const all = streams as unknown as YamuxStream[]
   const freed = shedNetworks(holder, all, bytes)
@@ -141,7 +141,9 @@ test('at the ceiling of all runtimes pays: others, if a session ends with the fi
   const holder = { usedBytes: 0 }
   const shed: string[] = []
   const made = (runtime: string, caller: string, count: number, dies: boolean) => {
-    const mine = Array.from({ length: count }, () => ({ runtime, caller, closed: false, unreadBytes: 10, session: {} }))
+    const mine = Array.from({ length: count }, () => ({
+      ...{ runtime, network: caller, closed: false, unreadBytes: 10, session: {} },
+    }))
     const end = (stream: (typeof mine)[number]) => {
       holder.usedBytes -= stream.unreadBytes
       stream.unreadBytes = 0

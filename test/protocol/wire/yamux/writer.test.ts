@@ -44,10 +44,10 @@ class WatchedPool extends BufferPool {
 }
 
 /** A stream that always has more to send. */
-function greedy(stream: Stream, chunkBytes = 64 * KIB): StreamRecorder {
+function greedy(stream: Stream, chunkBytes = 64 * KIB, leastBytes = MIB): StreamRecorder {
   const recorder = new StreamRecorder(stream)
   const fill = (): void => {
-    while (stream.queuedBytes < MIB) stream.write(new Uint8Array(chunkBytes))
+    while (stream.queuedBytes < leastBytes) stream.write(new Uint8Array(chunkBytes))
   }
   recorder.consumed = bytes => {
     recorder.sentBytes += bytes
@@ -103,6 +103,38 @@ describe('writer', () => {
     const [a, b, c] = streams.map(({ id }) => id)
     expect(ids.slice(0, 6)).toEqual([a, b, c, a, b, c])
     expect(Math.max(...lengths)).toBe(16 * KIB)
+  })
+
+  test.each([
+    ['runtime', 'has many streams with long bodies', MIB],
+    ['runtime', 'has many streams that send short messages all the time', 8 * KIB],
+    ['network', 'has many streams with long bodies', MIB],
+    ['network', 'has many streams that send short messages all the time', 8 * KIB],
+  ])('a %s that %s leaves others their turns', async (who, _, greedyBytes) => {
+    let arrived = 0
+    const onStream = (stream: Stream) => {
+      new StreamRecorder(stream).data = ({ length }) => {
+        arrived += length
+        stream.consumed(length)
+      }
+    }
+    const { server } = sessionPair({}, { onStream })
+    const open = (number: number): Stream => {
+      const stream = server.open()
+      if (who === 'runtime') stream.paidBy(`runtime-${number}`, '192.0.2.1')
+      else stream.paidBy('runtime-1', `192.0.2.${number}`)
+      return stream
+    }
+    const others = Array.from({ length: 200 }, () => open(1))
+    for (const stream of others) greedy(stream, greedyBytes, greedyBytes)
+    await until(() => arrived > 4 * MIB)
+    const before = arrived
+    const polite = open(2)
+    polite.write(pattern(256 * KIB))
+    await until(() => polite.queuedBytes === 0)
+    for (const stream of others) stream.reset('cancelled')
+    // With turns by stream it would be 50 MiB.
+    expect(arrived - before).toBeLessThan(4 * MIB)
   })
 
   test('large chunks are not copied', async () => {
