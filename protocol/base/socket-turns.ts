@@ -54,6 +54,7 @@ export class SocketTurns {
   #turn = 0
   #tookMs = 0
   #owedMs = 0
+  isPaused = false
   /** What its next turn may take, going by those before. */
   expectedMs = 0
 
@@ -68,6 +69,8 @@ export class SocketTurns {
     this.#tookMs += ms
     this.#owedMs = Math.min(MOST_OWED_MS, this.#owedMs + ms)
     takenMs += ms
+    // A stream that was paused before it read for the first time has started since.
+    if (this.isPaused) this.pause()
     if (takenMs < SHORT_TURN_MS) return
     endSoon()
     if (this.#owedMs < (takenMs < LONG_TURN_MS ? TURN_MS : REQUEST_MS)) return
@@ -101,7 +104,23 @@ export class SocketTurns {
 
   readOn(): void {
     const handle = this.#socket._handle
-    if (handle?.reading === true) handle.readStart?.()
+    if (handle?.reading === true && !this.isPaused) handle.readStart?.()
+  }
+
+  /** Whether {@link pause} stops it. */
+  get canPause(): boolean {
+    return this.#socket._handle?.readStop !== undefined
+  }
+
+  /** Stops reading at once. */
+  pause(): void {
+    this.isPaused = true
+    this.#socket._handle?.readStop?.()
+  }
+
+  resume(): void {
+    this.isPaused = false
+    if (!resting.has(this)) this.readOn()
   }
 }
 

@@ -53,6 +53,7 @@ export class SocketReader {
           owner.threw(error)
         }
       })
+      if (turns.canPause) pauseWith(socket, turns)
       return
     }
     this.#shared ??= Buffer.allocUnsafeSlow(READ_BYTES)
@@ -99,6 +100,22 @@ export class SocketReader {
     this.#slots ??= findSlots(socket)
     return this.#slots
   }
+}
+
+/**
+ * The stream flows on, so that it never keeps anything. If it were paused, Node would go on reading until 64 KiB wait. Each TLS record of them
+ * would wait in a buffer of its own, which takes a hundred times the byte that may be in it.
+ */
+function pauseWith(socket: Duplex, turns: SocketTurns): void {
+  socket.pause = () => {
+    turns.pause()
+    return socket
+  }
+  socket.resume = () => {
+    turns.resume()
+    return socket
+  }
+  socket.isPaused = () => turns.isPaused
 }
 
 function findSlots(socket: Socket): Slots | undefined {

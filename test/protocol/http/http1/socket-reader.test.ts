@@ -1,9 +1,17 @@
 import { once } from 'node:events'
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net'
 import { PassThrough } from 'node:stream'
+import {
+  connect as connectTls,
+  createServer as createTlsServer,
+  type TLSSocket,
+  type Server as TlsServer,
+} from 'node:tls'
 import { afterEach, describe, expect, it } from 'vitest'
 import { SocketReader } from '../../../../protocol/http/http1/socket-reader.ts'
+import { makeSecrets } from '../../../support/secrets.ts'
 
+const secrets = await makeSecrets()
 const open: { destroy(): void }[] = []
 afterEach(() => {
   for (const each of open.splice(0)) each.destroy()
@@ -128,5 +136,75 @@ describe('reading into one buffer', () => {
     await once(stream, 'end')
     expect(Buffer.concat(seen.bytes).toString()).toBe('text')
     expect(seen.lent).toBe(0)
+  })
+})
+
+describe('over TLS', () => {
+  let server: TlsServer
+  afterEach(() => void server.close())
+
+  /** As `pair`. Each byte that is sent is a TLS record. */
+  async function tlsPair(): Promise<[from: TLSSocket, to: TLSSocket, send: (bytes: number) => Promise<void>]> {
+    server = createTlsServer(secrets.server).listen(0, '127.0.0.1')
+    await once(server, 'listening')
+    const { port } = server.address() as AddressInfo
+    const from = connectTls({ port, host: '127.0.0.1', ca: secrets.ca, servername: 'localhost' })
+    const [accepted] = await Promise.all([once(server, 'secureConnection'), once(from, 'secureConnect')])
+    const [to] = accepted as [TLSSocket]
+    from.setNoDelay()
+    open.push(from, to)
+    const send = async (bytes: number) => {
+      for (let left = bytes; left > 0; left--) {
+        from.write('x')
+        await new Promise(setImmediate)
+      }
+    }
+    return [from, to, send]
+  }
+
+  const waiting = (socket: TLSSocket) =>
+    (socket as unknown as { _readableState: { buffer: unknown[] } })._readableState.buffer.length
+
+  it('a pause stops reading, and nothing waits in pieces', async () => {
+    const [, to, send] = await tlsPair()
+    const seen = collect(new SocketReader(), to)
+    await send(10)
+    await expect.poll(() => Buffer.concat(seen.bytes).length).toBe(10)
+    to.pause()
+    const before = to.bytesRead
+    await send(20_000)
+    // Of what was read before the pause, some may have been decrypted after it.
+    expect([to.bytesRead - before <= 64 * 1024, waiting(to)]).toEqual([true, 0])
+    expect(seen.bytes.length).toBeLessThan(4_000)
+    to.resume()
+    await expect.poll(() => Buffer.concat(seen.bytes).length, { timeout: 10_000 }).toBe(20_010)
+  })
+
+  it('a pause before the first read stops reading after it', async () => {
+    const [from, to, send] = await tlsPair()
+    const seen = collect(new SocketReader(), to)
+    to.pause()
+    await send(20_000)
+    expect(seen.bytes.length).toBeLessThan(4_000)
+    expect(waiting(to)).toBe(0)
+    to.resume()
+    from.end()
+    await once(to, 'end')
+    expect(Buffer.concat(seen.bytes).length).toBe(20_000)
+  })
+
+  it('a pause in the middle of a turn, again and again, loses nothing', async () => {
+    const [from, to] = await tlsPair()
+    const seen: Buffer[] = []
+    const take = (bytes: Buffer) => {
+      seen.push(bytes)
+      to.pause()
+      setTimeout(() => to.resume(), 1)
+      return true
+    }
+    new SocketReader().read(to, take, { threw: () => to.destroy() })
+    from.end(Buffer.alloc(1024 * 1024, 'x'))
+    await once(to, 'end')
+    expect(Buffer.concat(seen).length).toBe(1024 * 1024)
   })
 })
