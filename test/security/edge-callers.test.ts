@@ -1,6 +1,7 @@
 // @module-tag slow
 /** security.md, "One caller, one connection": callers that leave, at the real edge. */
 import { afterEach, describe, expect, test } from 'vitest'
+import { resetSocket } from '../../protocol/base/reset-socket.ts'
 import type { ExchangeRecord } from '../../protocol/exchange.ts'
 import { webSocketAccept } from '../../protocol/http/http1/websocket.ts'
 import type { RawPeer } from '../protocol/http/http1/raw.ts'
@@ -57,6 +58,13 @@ const ROWS: Row[] = [
   { state: 'upgraded, and nobody takes', upstream: stopping, sends: UPGRADE + MUCH, hears: '101', fin: false },
 ]
 
+/** Those in which it is noticed. Over TLS, a reader that is paused is another one. */
+function rows(isReset: boolean): (Row & { readonly over: string })[] {
+  const noticed = ROWS.filter(({ fin }) => fin || isReset)
+  const paused = noticed.filter(({ sends }) => sends.length > SOME.length)
+  return [...noticed.map(row => ({ ...row, over: 'TCP' })), ...paused.map(row => ({ ...row, over: 'TLS' }))]
+}
+
 /** Reads once. */
 function takingOne(peer: RawPeer): void {
   QUIET(peer)
@@ -69,12 +77,13 @@ function stopping(peer: RawPeer): void {
 }
 
 describe.each([
-  ['a reset', (caller: RawPeer) => caller.socket.resetAndDestroy()],
+  ['a reset', (caller: RawPeer) => resetSocket(caller.socket)],
   ['a FIN', (caller: RawPeer) => caller.socket.destroy()],
 ] as const)('E16: %s', (how, leave) => {
-  test.each(ROWS.filter(row => row.fin || how === 'a reset'))('E16: $state', async row => {
+  test.each(rows(how === 'a reset'))('E16: $state, over $over', async row => {
     const records: ExchangeRecord[] = []
-    const edge = await startEdge(row.upstream ?? QUIET, { onExchange: record => records.push(record) })
+    const options = { onExchange: (record: ExchangeRecord) => void records.push(record) }
+    const edge = await startEdge(row.upstream ?? QUIET, options, row.over === 'TLS')
     const caller = await edge.call()
     caller.send(row.sends)
     if (row.hears !== undefined) await caller.saying(row.hears)

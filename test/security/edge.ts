@@ -4,6 +4,7 @@
  */
 import { once } from 'node:events'
 import { createConnection } from 'node:net'
+import { connect as connectTls } from 'node:tls'
 import type { Server, ServerOptions } from '../../server/index.ts'
 import { RawPeer, RawUpstream } from '../protocol/http/http1/raw.ts'
 import { startPair } from '../support/pair.ts'
@@ -44,15 +45,17 @@ export interface Edge {
 export async function startEdge(
   onPeer: (peer: RawPeer) => void = answering,
   options: Partial<ServerOptions> = {},
+  isTls = false,
 ): Promise<Edge> {
   secrets ??= makeSecrets()
+  const { server: tls } = await secrets
   const upstream = await RawUpstream.start(onPeer)
   const others = await RawUpstream.start(answering)
   const target = (of: RawUpstream) => `http://127.0.0.1:${of.port}`
   const pair = await startPair({
     target: target(upstream),
     secrets: await secrets,
-    server: { public: { port: 0 }, ...options },
+    server: { public: { port: 0, ...(isTls ? { tls } : {}) }, ...options },
     client: { connections: 1 },
   })
   await pair.connect('other', target(others), { connections: 1 })
@@ -62,7 +65,7 @@ export async function startEdge(
     () => others.close(),
   )
   const port = pair.server.publicAddress!.port
-  const call: Edge['call'] = options => callEdge(port, options)
+  const call: Edge['call'] = options => callEdge(port, isTls, options)
   const othersUnhurt = async () => {
     const caller = await call()
     caller.send(OTHER_CANARY)
@@ -75,11 +78,12 @@ export async function startEdge(
   return { port, server: pair.server, upstream, others, call, connect, othersUnhurt }
 }
 
-async function callEdge(port: number, options?: { allowHalfOpen: boolean }): Promise<RawPeer> {
-  const socket = createConnection({ port, host: '127.0.0.1', noDelay: true, ...options })
+async function callEdge(port: number, isTls: boolean, options?: { allowHalfOpen: boolean }): Promise<RawPeer> {
+  const to = { port, host: '127.0.0.1', noDelay: true, ...options }
+  const socket = isTls ? connectTls({ ...to, rejectUnauthorized: false }) : createConnection(to)
   open.push(() => socket.destroy())
   const peer = new RawPeer(socket)
-  await once(socket, 'connect')
+  await once(socket, isTls ? 'secureConnect' : 'connect')
   return peer
 }
 
