@@ -70,12 +70,16 @@ export class SocketTurns {
     this.#owedMs = Math.min(MOST_OWED_MS, this.#owedMs + ms)
     takenMs += ms
     // A stream that was paused before it read for the first time has started since.
-    if (this.isPaused) this.pause()
+    if (this.isPaused) this.#stop()
     if (takenMs < SHORT_TURN_MS) return
     endSoon()
     if (this.#owedMs < (takenMs < LONG_TURN_MS ? TURN_MS : REQUEST_MS)) return
-    this.#socket._handle?.readStop?.()
+    this.#stop()
     resting.add(this)
+  }
+
+  #stop(): void {
+    this.#socket._handle?.readStop?.()
   }
 
   #begin(): void {
@@ -115,7 +119,7 @@ export class SocketTurns {
   /** Stops reading at once. */
   pause(): void {
     this.isPaused = true
-    this.#socket._handle?.readStop?.()
+    this.#stop()
   }
 
   resume(): void {

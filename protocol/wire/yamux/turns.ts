@@ -112,11 +112,13 @@ class Round<Streams extends Waiting> implements Waiting {
 
 export class Turns extends Round<Round<StreamList>> {
   constructor() {
-    const ofRuntime = () =>
-      new Round(
-        ({ network }) => network,
-        () => new StreamList(),
-      )
-    super(({ runtime }) => runtime, ofRuntime)
+    super(
+      ({ runtime }) => runtime,
+      () => new Round(ofNetwork, () => new StreamList()),
+    )
   }
+}
+
+function ofNetwork({ network }: YamuxStream): string {
+  return network
 }

@@ -212,13 +212,33 @@ export const MUTATIONS: readonly Mutation[] = [
   },
   {
     defence: 'a socket whose bytes take long leaves others their turns',
-    edits: [['protocol/base/socket-turns.ts', 'this.#socket._handle?.readStop?.()', '']],
+    edits: [['protocol/base/socket-turns.ts', '    this.#stop()\n    resting.add(this)', '    resting.add(this)']],
     tests: ['test/protocol/base/socket-turns.test.ts'],
+  },
+  {
+    defence: 'a pause of TLS stops reading at once',
+    edits: [['protocol/http/http1/socket-reader.ts', '      if (turns.canPause) pauseWith(socket, turns)\n', '']],
+    tests: ['test/protocol/http/http1/socket-reader.test.ts'],
   },
   {
     defence: 'many sockets with short reads leave others their turns',
     edits: [['protocol/base/socket-turns.ts', 'const LONG_TURN_MS = 8', 'const LONG_TURN_MS = 1e9']],
     tests: ['test/protocol/base/socket-turns.test.ts'],
+  },
+  {
+    defence: 'many streams of a runtime leave others their turns on a link',
+    edits: [['protocol/wire/yamux/turns.ts', '({ runtime }) => runtime', "() => ''"]],
+    tests: ['test/protocol/wire/yamux/writer.test.ts'],
+  },
+  {
+    defence: 'many streams of a network leave others their turns on a session',
+    edits: [['protocol/wire/yamux/turns.ts', '  return network\n', "  return ''\n"]],
+    tests: ['test/protocol/wire/yamux/writer.test.ts'],
+  },
+  {
+    defence: 'small messages leave bodies some turns',
+    edits: [['protocol/wire/yamux/outgoing.ts', 'this.#freshBytes >= FRESH_BYTES', 'false']],
+    tests: ['test/protocol/wire/yamux/writer.test.ts'],
   },
   {
     defence: 'a stopped reader is cut (stalledMs)',
