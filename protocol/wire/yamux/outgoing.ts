@@ -6,7 +6,7 @@ import { Delivery, type DeliveryMark } from './delivery.ts'
 import { Flag, FrameType, HEADER_BYTES, writeHeader } from './frame.ts'
 import { type BufferPool, POOL_BUFFER_BYTES } from './pool.ts'
 import { LARGE_CHUNK_BYTES } from './send-queue.ts'
-import { Turns } from './turns.ts'
+import { SendTurns } from './send-turns.ts'
 import { Unsent } from './unsent.ts'
 import type { YamuxStream } from './yamux-stream.ts'
 
@@ -68,8 +68,8 @@ export class Outgoing {
   readonly #pool: BufferPool
   readonly #clock: Clock
   readonly #owner: OutgoingOwner
-  readonly #fresh = new Turns()
-  readonly #bulk = new Turns()
+  readonly #fresh = new SendTurns()
+  readonly #bulk = new SendTurns()
   /** What the streams in `#fresh` have sent since the last body, while bodies wait. */
   #freshBytes = 0
   /** How many streams were added to `#fresh` since the last flush. */

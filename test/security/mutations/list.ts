@@ -227,12 +227,12 @@ export const MUTATIONS: readonly Mutation[] = [
   },
   {
     defence: 'many streams of a runtime leave others their turns on a link',
-    edits: [['protocol/wire/yamux/turns.ts', '({ runtime }) => runtime', "() => ''"]],
+    edits: [['protocol/wire/yamux/send-turns.ts', '({ runtime }) => runtime', "() => ''"]],
     tests: ['test/protocol/wire/yamux/writer.test.ts'],
   },
   {
     defence: 'many streams of a network leave others their turns on a session',
-    edits: [['protocol/wire/yamux/turns.ts', '  return network\n', "  return ''\n"]],
+    edits: [['protocol/wire/yamux/send-turns.ts', '  return network\n', "  return ''\n"]],
     tests: ['test/protocol/wire/yamux/writer.test.ts'],
   },
   {

@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
-import { Turns } from '../../../../protocol/wire/yamux/turns.ts'
+import { SendTurns } from '../../../../protocol/wire/yamux/send-turns.ts'
 import type { YamuxStream } from '../../../../protocol/wire/yamux/yamux-stream.ts'
 
 interface Waiting {
@@ -60,7 +60,7 @@ const step = fc.oneof(
 test('runtimes take turns, then networks, then streams, whatever ends meanwhile', () => {
   fc.assert(
     fc.property(fc.array(step, { maxLength: 80 }), steps => {
-      const turns = new Turns()
+      const turns = new SendTurns()
       const model = new Model()
       const all: Waiting[] = []
       for (const next of steps) {
@@ -84,7 +84,7 @@ test('runtimes take turns, then networks, then streams, whatever ends meanwhile'
 })
 
 test('a stream that waits keeps its place when it is paid by another', () => {
-  const turns = new Turns()
+  const turns = new SendTurns()
   const [first, second] = [made('a', 'x'), made('b', 'y')]
   turns.push(asStream(first))
   turns.push(asStream(second))

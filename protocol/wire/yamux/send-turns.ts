@@ -110,7 +110,7 @@ class Round<Streams extends Waiting> implements Waiting {
   }
 }
 
-export class Turns extends Round<Round<StreamList>> {
+export class SendTurns extends Round<Round<StreamList>> {
   constructor() {
     super(
       ({ runtime }) => runtime,
