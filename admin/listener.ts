@@ -11,7 +11,16 @@ import { ignoreRest } from '../protocol/http/http1/ignore-rest.ts'
 import { type BoundAddress, type ListenAddress, listenOn } from '../protocol/http/listen-on.ts'
 import { bearsToken, isHostAllowed } from './access.ts'
 import { runAction } from './actions.ts'
-import { type AdminSource, jsonPage, NOT_FOUND, type Page, protectedPage, publicPage, textPage } from './page.ts'
+import {
+  type AdminSource,
+  jsonPage,
+  NOT_FOUND,
+  type Page,
+  protectedPage,
+  publicPage,
+  STARTING,
+  textPage,
+} from './page.ts'
 import { Logins } from './web/logins.ts'
 import { Site } from './web/site.ts'
 
@@ -60,6 +69,8 @@ export async function listenAdmin(options: AdminOptions): Promise<AdminListener 
     if (!hasToken) return hostAllowed ? NEEDS_TOKEN : WRONG_HOST
     authorized()
     if (request.method === 'POST' && path === '/ui/codes') return jsonPage({ code: site.code() })
+    const isStarting = source.isStarting?.() === true
+    if (request.method === 'POST' && isStarting) return STARTING
     if (request.method === 'POST') return runAction(path, request, source.actions ?? {}, options.logger)
     if (!isRead(request)) return NOT_FOUND
     const [, query = ''] = (request.url ?? '').split('?', 2)
@@ -67,7 +78,7 @@ export async function listenAdmin(options: AdminOptions): Promise<AdminListener 
       (await page()) ??
       site.read(path) ??
       (await protectedPage(path, source, new URLSearchParams(query), accept)) ??
-      NOT_FOUND
+      (isStarting ? STARTING : NOT_FOUND)
     )
   })
   return { ...listener, code: () => site.code() }

@@ -10,6 +10,8 @@ import type { Traffic } from './traffic.ts'
 export interface AdminSource {
   /** Whether it can serve now. */
   ready(): boolean
+  /** True as long as views and actions are still missing, because the component is starting. */
+  isStarting?(): boolean
   /** For `/status`: JSON values without secrets. */
   status(): unknown
   /**
@@ -62,6 +64,9 @@ export function failurePage(error: unknown): Page {
 }
 
 export const NOT_FOUND = textPage(404, 'not found')
+
+/** What is not there yet may come. */
+export const STARTING = textPage(503, 'it is still starting')
 
 /** `/livez`, `/readyz` and `/metrics`. `undefined` for any other path. */
 export async function publicPage(

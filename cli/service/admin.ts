@@ -85,6 +85,7 @@ export async function startAdmin(config: AdminConfig): Promise<Admin> {
   }
   const source: AdminSource = {
     ready: () => !isStopping && (view?.ready() ?? false),
+    isStarting: () => view === undefined,
     status: () => ({
       component: config.component,
       version,
