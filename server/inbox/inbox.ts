@@ -17,6 +17,7 @@ import { Ledger } from './ledger.ts'
 import type { InboxMac } from './mac.ts'
 import { type InboxOperations, StoredWebhooks } from './operations.ts'
 import { deliverMessage } from './outgoing.ts'
+import { Recount } from './recount.ts'
 import { RefusedLetters } from './refused-letters.ts'
 import type { Outcome, OutcomeKind } from './retry.ts'
 import {
@@ -117,7 +118,8 @@ export class Inbox {
       onGivenUp: (message, reason) => this.#recordDeath(message, reason),
     })
     const shared = { store, mac, logger, now, ledger: this.#ledger, lanes: this.#lanes }
-    this.#intake = new WebhookIntake({ ...shared, limits })
+    const recount = store.shared === undefined ? undefined : new Recount(logger, () => this.#count())
+    this.#intake = new WebhookIntake({ ...shared, limits, recount })
     this.#refusedLetters = new RefusedLetters({ ...shared, limits })
     this.operations = new StoredWebhooks(shared)
     this.rules = new AnnouncedRules({
@@ -220,7 +222,7 @@ export class Inbox {
         this.#lanes.remove(message.runtime, message.lane, 1)
       }
     }
-    this.#ledger.load(await this.#store.counts())
+    await this.#count()
     if (this.#lanes.isUnsure) {
       const reconcile = this.#lanes.reconciling()
       reconcile(await this.#store.lanes())
@@ -234,8 +236,14 @@ export class Inbox {
     await this.#refusedLetters.trimAll()
   }
 
+  async #count(): Promise<void> {
+    // A store of this server alone answers in order.
+    if (this.#store.shared === undefined) this.#ledger.load(await this.#store.counts())
+    else await this.#ledger.reload(() => this.#store.counts())
+  }
+
   stats(): InboxStats {
-    // The counts are those of the last sweep. Since then, all may have been delivered.
+    // The counts may be those of the last sweep. Since then, all may have been delivered.
     const mayWait = this.#ledger.messages.waiting > 0
     const oldest = this.#ledger.counts.flatMap(({ state, oldest }) => (mayWait && state === 'waiting' ? [oldest] : []))
     return {

@@ -16,6 +16,7 @@ import { BodyBudget } from './kept-body.ts'
 import type { Lanes } from './lanes.ts'
 import { type Ledger, SCARCE } from './ledger.ts'
 import type { InboxMac } from './mac.ts'
+import type { Recount } from './recount.ts'
 import type { Outcome } from './retry.ts'
 import { SEAL_BYTES } from './sealing.ts'
 import { encodeCaller } from './spans.ts'
@@ -27,6 +28,8 @@ interface IntakeParts {
   readonly limits: InboxLimits
   readonly ledger: Ledger
   readonly lanes: Lanes
+  /** Counts again what the ledger counts. `undefined` if only this server uses the store. */
+  readonly recount: Recount | undefined
   readonly logger: Logger
   /** Ms since 1970. */
   readonly now: () => number
@@ -117,6 +120,10 @@ export class WebhookIntake {
       capture.macs ??= []
       capture.macs[n] = mac
     }
+    // The parts must reach the store in order, so none waits for it.
+    if (this.#isCrowded(request.runtime!, capture.lane) || this.#isScarce(request.runtime!)) {
+      detached(this.logger, 'counting the inbox failed', this.#recount(capture))
+    }
     this.#reserve(capture, part.length)
     await this.#store.apply({ op: 'part', id, n, bytes: part })
   }
@@ -158,7 +165,7 @@ export class WebhookIntake {
     try {
       const { head, rest } = sealedParts(capture, captured)
       const bytes = head.length + captured.bodyBytes + (capture.sealing === undefined ? 0 : SEAL_BYTES * captured.parts)
-      this.#reserve(capture, bytes - capture.reservedBytes)
+      await this.#reserveSurely(capture, bytes - capture.reservedBytes)
       const made = this.#messageOf(capture, captured, bytes, underWay !== undefined)
       const message = this.#parts.mac?.addMacs(made, capture.macs ?? [], head, rest) ?? made
       const applied = await this.#store.apply({ op: 'append', message, head, rest })
@@ -192,6 +199,36 @@ export class WebhookIntake {
     capture.reservedBytes += bytes
   }
 
+  /** Does the same, and is refused only by counts that are not out of date. */
+  async #reserveSurely(capture: Capture, bytes: number): Promise<void> {
+    try {
+      this.#reserve(capture, bytes)
+    } catch (error) {
+      if (!(await this.#recount(capture))) throw error
+      this.#reserve(capture, bytes)
+    }
+  }
+
+  /** False if both were counted a moment ago, or nobody else changes them. */
+  async #recount({ request, lane }: Capture): Promise<boolean> {
+    const { recount } = this.#parts
+    if (recount === undefined) return false
+    const isOfLane = this.#isCrowded(request.runtime!, lane)
+    const asked = [
+      isOfLane && this.#lanes.recount(request.runtime!, lane),
+      (!isOfLane || this.#isScarce(request.runtime!)) && recount.run(),
+    ]
+    return (await Promise.all(asked)).includes(true)
+  }
+
+  #isCrowded(runtime: string, lane: string): boolean {
+    return this.#lanes.waiting(runtime, lane) > this.#parts.limits.messagesPerLane * SCARCE
+  }
+
+  #isScarce(runtime: string): boolean {
+    return this.#ledger.isScarce(runtime) || this.#ledger.isScarceForAll
+  }
+
   #release(capture: Capture): void {
     if (capture.reservedBytes > 0) this.#ledger.release(capture.request.runtime!, 1, capture.reservedBytes)
     capture.reservedBytes = 0
@@ -200,13 +237,12 @@ export class WebhookIntake {
   #admit({ request, lane, isVerified }: Capture, isNew: boolean, bytes: number): void {
     const runtime = request.runtime!
     const { messagesPerLane, messagesPerRuntime, bytesPerRuntime, bytes: allBytes } = this.#parts.limits
-    const inLane = this.#lanes.waiting(runtime, lane)
-    if (isNew && inLane > messagesPerLane) throw new StoreError('full', 'the lane is full')
+    if (isNew && this.#lanes.waiting(runtime, lane) > messagesPerLane) throw new StoreError('full', 'the lane is full')
     if (isVerified) return
     const network = networkOf(request.caller!.address)
     // A long webhook counts as several, by its share of the byte quota.
     const sizeOf = (quota: number) => (bytes / quota) * messagesPerRuntime
-    if (inLane > messagesPerLane * SCARCE || this.#ledger.isScarce(runtime)) {
+    if (this.#isCrowded(runtime, lane) || this.#ledger.isScarce(runtime)) {
       this.#limitRate(`${runtime} ${network}`, Math.max(isNew ? 1 : 0, sizeOf(bytesPerRuntime)))
     }
     if (this.#ledger.isScarceForAll) this.#limitRate(network, sizeOf(allBytes))

@@ -11,6 +11,7 @@ import { detached, logGuard } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
 import { Attempts, type AttemptsOptions } from './attempts.ts'
 import { Places } from './places.ts'
+import { Recount } from './recount.ts'
 import { isSuspect, longestWaitMs, type Outcome, tookReceiverDown } from './retry.ts'
 import { type LaneCount, type LaneEvent, type Message, StoreError } from './store.ts'
 
@@ -47,6 +48,7 @@ interface Lane {
   /** How many messages it still delivers at a limited pace, because it waited for a session. */
   pacedLeft: number
   timer: NodeJS.Timeout | undefined
+  recount: Recount | undefined
 }
 
 interface LanesOptions extends Omit<AttemptsOptions, 'pauseAfter'> {
@@ -142,7 +144,7 @@ export class Lanes {
     this.#runtimes.set(runtime, lanes)
     const lane = lanes.get(key) ?? {
       ...{ runtime, key, waiting: 0, incoming: 0, oldest, arrivals: 0 },
-      ...{ working: false, earlyAttempts: 0, pacedLeft: 0, timer: undefined },
+      ...{ working: false, earlyAttempts: 0, pacedLeft: 0, timer: undefined, recount: undefined },
     }
     lane.oldest = Math.min(lane.oldest, oldest)
     lanes.set(key, lane)
@@ -244,12 +246,27 @@ export class Lanes {
         if (lane === undefined) this.add(runtime, key, messages)
         else counts.set(lane, messages)
       }
-      for (const [lane, arrivals] of asked) {
-        if (this.#runtimes.get(lane.runtime)?.get(lane.key) !== lane) continue
-        lane.waiting = (counts.get(lane) ?? 0) + lane.arrivals - arrivals
-        this.#removeIfEmpty(lane)
-      }
+      for (const [lane, arrivals] of asked) this.#correct(lane, counts.get(lane) ?? 0, arrivals)
     }
+  }
+
+  /** `arrivals` are from before the store was asked. */
+  #correct(lane: Lane, counted: number, arrivals: number): void {
+    if (this.#runtimes.get(lane.runtime)?.get(lane.key) !== lane) return
+    lane.waiting = counted + lane.arrivals - arrivals
+    this.#removeIfEmpty(lane)
+  }
+
+  /** Asks a store that servers share what waits in the lane. False if it did so a moment ago. */
+  async recount(runtime: string, key: string): Promise<boolean> {
+    const { store, logger } = this.#options
+    const lane = this.#runtimes.get(runtime)?.get(key)
+    if (lane === undefined || store.shared === undefined) return false
+    lane.recount ??= new Recount(logger, async () => {
+      const { arrivals } = lane
+      this.#correct(lane, await store.shared!.waiting(runtime, key), arrivals)
+    })
+    return await lane.recount.run()
   }
 
   /** A session of the runtime may have become ready; `undefined` means any runtime. */

@@ -38,9 +38,29 @@ export class Ledger {
   readonly messages: Record<MessageState, number> = { waiting: 0, dead: 0, delivered: 0 }
   #bytes = 0
   #counts: readonly Count[] = []
+  /** What was stored since each {@link reload} that is under way began, by runtime. */
+  readonly #arrivals = new Set<Map<string, Account>>()
 
   constructor(limits: LedgerLimits) {
     this.#limits = limits
+  }
+
+  /**
+   * Replaces the counts with those that `ask` gets from a store that servers share. What is stored here meanwhile may be among them or
+   * not, so it is added: a count that is too high for a moment does no harm.
+   */
+  async reload(ask: () => Promise<readonly Count[]>): Promise<void> {
+    const arrived = new Map<string, Account>()
+    this.#arrivals.add(arrived)
+    try {
+      this.load(await ask())
+      for (const [runtime, { messages, bytes }] of arrived) {
+        this.#change(runtime, messages, bytes)
+        this.messages.waiting += messages
+      }
+    } finally {
+      this.#arrivals.delete(arrived)
+    }
   }
 
   /** Replaces the counts with those of the store. */
@@ -54,15 +74,22 @@ export class Ledger {
     for (const state of ['waiting', 'dead', 'delivered'] as const) this.messages[state] = 0
     for (const { runtime, state, messages, bytes, refused, refusedBytes } of counts) {
       this.messages[state] += messages
-      if (state !== 'delivered') this.add(runtime, messages, bytes)
+      if (state !== 'delivered') this.#change(runtime, messages, bytes)
       if (state === 'dead' && refused > 0) this.addRefused(runtime, refused, refusedBytes)
     }
   }
 
   /** Negative numbers remove. */
   add(runtime: string, messages: number, bytes: number): void {
-    change(this.#accounts, runtime, messages, bytes)
-    this.#bytes += bytes
+    if (messages > 0) for (const arrived of this.#arrivals) change(arrived, runtime, messages, bytes)
+    this.#change(runtime, messages, bytes)
+  }
+
+  /** What is removed may be another server's, which was not counted here yet. So the total is what the accounts have. */
+  #change(runtime: string, messages: number, bytes: number): void {
+    const before = this.#accounts.get(runtime)?.bytes ?? 0
+    change(this.#accounts, runtime, messages, Math.max(bytes, -before))
+    this.#bytes += (this.#accounts.get(runtime)?.bytes ?? 0) - before
   }
 
   /** The same for dead letters that were refused. They are in both. */
@@ -79,7 +106,8 @@ export class Ledger {
 
   /** Records a change of state. `from` is `undefined` for a new message, `to` for a deleted one. */
   move(from: MessageState | undefined, to: MessageState | undefined): void {
-    if (from !== undefined) this.messages[from]--
+    // Another server's may not be counted here yet.
+    if (from !== undefined) this.messages[from] = Math.max(0, this.messages[from] - 1)
     if (to !== undefined) this.messages[to]++
   }
 
@@ -170,7 +198,7 @@ export class Ledger {
     return this.#bytes
   }
 
-  /** The store's counts, as of the last sweep. */
+  /** The store's counts, as they were last read. */
   get counts(): readonly Count[] {
     return this.#counts
   }

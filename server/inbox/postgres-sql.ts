@@ -387,6 +387,10 @@ export const PAUSED = `SELECT ${shortName('runtime')} FROM paused LIMIT ${MAX_RO
 export const LANES = `SELECT ${shortName('runtime')}, ${shortName('lane')}, count(*) AS messages FROM messages WHERE state = 'waiting'
   GROUP BY messages.runtime, messages.lane ORDER BY min(seq) LIMIT ${MAX_ROWS}`
 
+/** How many wait in one lane. */
+export const WAITING = `SELECT count(*) AS messages FROM (
+  SELECT FROM messages WHERE runtime = $1 AND lane = $2 AND state = 'waiting' LIMIT ${MAX_ROWS}) AS found`
+
 const IS_REFUSED = `reason LIKE '${REFUSED}%'`
 export const COUNTS = `SELECT ${shortName('runtime')}, ${shortName('state')}, count(*) AS messages, sum(bytes)::bigint AS bytes, min(received) AS oldest,
   count(*) FILTER (WHERE ${IS_REFUSED}) AS refused,

@@ -105,6 +105,10 @@ export class PostgresStore extends GroupedStore {
     reload: () => {
       if (this.isOpen) this.#reload(this.#connections!)
     },
+    waiting: async (runtime, lane) => {
+      const [counted] = await this.#ask<{ messages: number }>(sql.WAITING, [runtime, lane])
+      return counted!.messages
+    },
     release: (runtime, lane, empty) => {
       if (this.#owned.delete(keyOf(runtime, lane)))
         this.#applyOwn({ op: 'release', runtime, lane, empty }).catch(() => {})

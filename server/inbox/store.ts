@@ -180,6 +180,8 @@ export interface SharedStore {
   onRules: ((contents: Pick<Contents, 'rules' | 'paused'>) => void) | undefined
   /** Reads the rules and pauses again. */
   reload(): void
+  /** How many messages wait in the lane. */
+  waiting(runtime: string, lane: string): Promise<number>
   /** Releases the lane. With `empty`, nothing waits in it, and the other servers are notified. */
   release(runtime: string, lane: string, empty: boolean): void
 }

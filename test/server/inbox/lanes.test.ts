@@ -774,4 +774,17 @@ describe("where servers share a store, the store's contents count", () => {
     expect(made.lanes.waiting('demo', 'l')).toBe(1)
     expect(made.lanes.isBusy('demo', 'l')).toBe(true)
   })
+
+  test('one lane can be counted again, and what is stored meanwhile is not forgotten', async () => {
+    const made = offline()
+    const waiting = vi.fn(async () => 3)
+    Object.assign(made.store, { shared: { release() {}, waiting } })
+    const counted = made.lanes.recount('demo', 'l')
+    made.add('new')
+    expect(await counted).toBe(true)
+    expect(made.lanes.waiting('demo', 'l')).toBe(4)
+    expect(await made.lanes.recount('demo', 'l')).toBe(false)
+    expect(await made.lanes.recount('demo', 'unknown')).toBe(false)
+    expect(waiting).toHaveBeenCalledExactlyOnceWith('demo', 'l')
+  })
 })

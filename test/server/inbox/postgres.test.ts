@@ -559,6 +559,16 @@ describe.runIf(needs('postgres'))('a real one', () => {
       expect(lanes).toEqual([])
     })
 
+    test('what waits in a lane is counted, whoever stored it', async () => {
+      const [a, b] = [await start(), await start()]
+      for (const id of ['1', '2', '3']) await append(a, message(id))
+      await append(b, message('4', { lane: 'm' }))
+      await append(b, message('5', { runtime: 'other' }))
+      await a.apply({ op: 'update', id: '1', set: { state: 'delivered' }, at: NOW })
+      expect(await b.shared.waiting('demo', 'l')).toBe(2)
+      expect(await b.shared.waiting('demo', 'none')).toBe(0)
+    })
+
     test('a lane that is no longer ours is still given back', async () => {
       const [a, b] = [await start(), await start()]
       await append(a, message('1'))

@@ -32,7 +32,9 @@ class Watched extends MemoryInboxStore {
 
   constructor(disk: MemoryDisk, isShared: boolean) {
     super(disk)
-    this.shared = isShared ? { onLane: undefined, onRules: undefined, reload() {}, release() {} } : undefined
+    this.shared = isShared
+      ? { onLane: undefined, onRules: undefined, reload() {}, waiting: () => Promise.resolve(0), release() {} }
+      : undefined
   }
 
   found(filter: Filter): Promise<Message[]> {

@@ -1,0 +1,227 @@
+/** Two servers share a store. One stores webhooks and the other one delivers them, which the first one does not see. */
+import { setTimeout as sleep } from 'node:timers/promises'
+import { afterEach, beforeEach, describe, expect, onTestFinished, test, vi } from 'vitest'
+import { discarding } from '../../../protocol/base/guard.ts'
+import { defaultsOf } from '../../../protocol/base/limit.ts'
+import { noLogger } from '../../../protocol/base/log.ts'
+import type { Handler } from '../../../protocol/exchange.ts'
+import { Inbox } from '../../../server/inbox/inbox.ts'
+import { Ledger } from '../../../server/inbox/ledger.ts'
+import type { Change, Message, SharedStore } from '../../../server/inbox/store.ts'
+import { INBOX, type InboxLimits } from '../../../server/limits.ts'
+import { DEAF, EXCHANGE } from '../../support/ends.ts'
+import { answer, reading } from '../fixture.ts'
+import { RULE } from './fixture.ts'
+import { MemoryDisk, MemoryInboxStore } from './memory-inbox-store.ts'
+
+beforeEach(() => {
+  vi.useFakeTimers()
+})
+afterEach(() => {
+  vi.useRealTimers()
+})
+
+/** All lanes are the other server's, unless `owns`. Each answer to a count takes a while. */
+class Shared extends MemoryInboxStore {
+  readonly #disk: MemoryDisk
+  readonly #owns: boolean
+  readonly asked: string[] = []
+  other: Shared | undefined
+  override readonly shared: SharedStore = {
+    onLane: undefined,
+    onRules: undefined,
+    reload() {},
+    release() {},
+    waiting: async (runtime, lane) => {
+      const found = this.#disk.lanes().find(one => one.runtime === runtime && one.lane === lane)
+      await this.#answer('lane')
+      return found?.messages ?? 0
+    },
+  }
+
+  constructor(disk: MemoryDisk, owns: boolean) {
+    super(disk)
+    this.#disk = disk
+    this.#owns = owns
+  }
+
+  async #answer(what: string): Promise<void> {
+    this.asked.push(what)
+    await new Promise(resolve => {
+      setTimeout(resolve, 20)
+    })
+  }
+
+  override async counts() {
+    const counts = await super.counts()
+    await this.#answer('all')
+    return counts
+  }
+
+  override async apply(change: Change) {
+    const applied = await super.apply(change)
+    if (change.op === 'append') this.other?.shared.onLane?.(change.message.runtime, change.message.lane, 'waits')
+    return applied
+  }
+
+  override async next(runtime: string, lane: string, limit: number): Promise<Message[]> {
+    return this.#owns ? await super.next(runtime, lane, limit) : (undefined as unknown as Message[])
+  }
+}
+
+/** `send` sends one to the server that stores; it resolves to the status. */
+function start(limits: Partial<InboxLimits>) {
+  const disk = new MemoryDisk()
+  const stores = [new Shared(disk, false), new Shared(disk, true)] as const
+  stores[0].other = stores[1]
+  const state = { isLive: true }
+  const receive: Handler = (_request, response) => reading(response, () => answer(response, 200, ''))
+  const [storing, delivering] = stores.map(store => {
+    const inbox = new Inbox({
+      ...{ store, limits: { ...defaultsOf(INBOX), ...limits }, plaintext: true, logger: noLogger, now: Date.now },
+      ...{ isLive: () => state.isLive, isHere: () => true, isOvertaken: () => false, look: () => {} },
+    })
+    onTestFinished(() => inbox.close())
+    inbox.start(receive, (_request, response, error) => {
+      response.responseHead({ status: error.status, headers: [], bodyBytes: 0 })
+      return discarding(response)
+    })
+    return inbox
+  }) as [Inbox, Inbox]
+  storing.rules.publish('demo', [{ ...RULE, mode: 'always' }], undefined)
+  const send = (path: string, bytes = 10) => {
+    const { promise, resolve } = Promise.withResolvers<number>()
+    const request = { ...EXCHANGE, method: 'POST', path, runtime: 'demo' }
+    const sink = storing.layer(receive)(request, { ...DEAF, responseHead: ({ status }) => resolve(status) })
+    sink.requestData(new Uint8Array(bytes))
+    sink.requestEnd([])
+    return promise
+  }
+  return { stores, storing, delivering, send, state, disk }
+}
+
+const ms = async (count: number) => void (await vi.advanceTimersByTimeAsync(count))
+
+const KIB = 1024
+const ONE: (nr: number) => string = () => '/webhooks/a'
+const EACH: (nr: number) => string = nr => `/webhooks/${nr}`
+const QUOTAS: [string, Partial<InboxLimits>, (nr: number) => string][] = [
+  ['a lane', { messagesPerLane: 40 }, ONE],
+  ['a runtime', { messagesPerRuntime: 40 }, EACH],
+  ["a runtime's bytes", { bytesPerRuntime: 40 * KIB }, EACH],
+  ['all bytes', { bytes: 40 * KIB }, EACH],
+]
+
+describe.each(QUOTAS)('the quota of %s', (_what, limits, path) => {
+  test.each([
+    ['unverified webhooks are slowed down', 1],
+    ['nothing more is stored', 0],
+  ])('no webhook is refused while another server delivers all of them, and %s beyond', async (_beyond, rate) => {
+    const { storing, delivering, send, stores } = start({ ...limits, unverifiedPerMinute: rate })
+    const told: Promise<number>[] = []
+    for (let nr = 0; nr < 140; nr++) {
+      told.push(send(path(nr), KIB / 2))
+      await ms(200)
+      expect(delivering.stats().messages.waiting).toBeGreaterThanOrEqual(0)
+      expect(delivering.stats().bytes).toBeGreaterThanOrEqual(0)
+    }
+    await ms(100)
+    expect((await Promise.all(told)).filter(status => status !== 202)).toEqual([])
+    // Otherwise the next sweep corrects it.
+    if (path === EACH) expect(storing.stats().messages.waiting).toBeLessThan(60)
+    expect(stores[0].asked.length).toBeGreaterThan(0)
+    expect(stores[0].asked.length).toBeLessThan(28)
+    const { length } = stores[0].asked
+    await ms(1000)
+    expect(stores[0].asked).toHaveLength(length)
+  })
+
+  test('a store that is full stays full, and has room a second after another server has delivered', async () => {
+    const { send, state, stores, disk, delivering } = start({ ...limits, unverifiedPerMinute: 0 })
+    state.isLive = false
+    const told: number[] = []
+    for (let nr = 0; nr < 100; nr++) {
+      const asked = send(path(nr), KIB / 2)
+      await ms(25)
+      told.push(await asked)
+    }
+    const stored = told.indexOf(503)
+    expect(stored).toBeGreaterThan(15)
+    expect(told.slice(stored).filter(status => status !== 503)).toEqual([])
+    expect(disk.messages).toHaveLength(stored)
+    expect(stores[0].asked.length).toBeGreaterThan(0)
+    expect(stores[0].asked.length).toBeLessThanOrEqual(4)
+    state.isLive = true
+    delivering.wake(undefined)
+    await ms(5000)
+    const asked = send(path(0), KIB / 2)
+    await ms(25)
+    expect(await asked).toBe(202)
+  })
+})
+
+test('the parts of long webhooks are not refused either', async () => {
+  const { send, stores } = start({ bytesPerRuntime: 10 * 1024 * KIB, unverifiedPerMinute: 0 })
+  const told: Promise<number>[] = []
+  for (let nr = 0; nr < 40; nr++) {
+    told.push(send('/webhooks/a', 1200 * KIB))
+    await ms(700)
+  }
+  await ms(100)
+  expect((await Promise.all(told)).filter(status => status !== 202)).toEqual([])
+  expect(stores[0].asked.length).toBeLessThan(28)
+})
+
+test('a store that is not near a limit is not asked between sweeps', async () => {
+  const { send, stores } = start({ messagesPerLane: 20, messagesPerRuntime: 20 })
+  for (let nr = 0; nr < 8; nr++) void send(ONE(nr))
+  await ms(29_000)
+  expect(stores[0].asked).toEqual([])
+})
+
+test('if the store cannot count, the old counts remain', async () => {
+  const { send, stores, state } = start({ messagesPerRuntime: 4, unverifiedPerMinute: 0 })
+  state.isLive = false
+  vi.spyOn(stores[0], 'counts').mockRejectedValue(new Error('it takes too long'))
+  const told = [1, 2, 3, 4, 5, 6].map(nr => send(EACH(nr)))
+  await ms(100)
+  expect(await Promise.all(told)).toEqual([202, 202, 202, 202, 503, 503])
+  expect(stores[0].counts).toHaveBeenCalledOnce()
+})
+
+test('what is stored while the store counts is not lost', async () => {
+  const ledger = new Ledger({ messagesPerRuntime: 10, bytesPerRuntime: 1000, bytes: 1000 })
+  const count = {
+    runtime: 'demo',
+    state: 'waiting',
+    messages: 2,
+    bytes: 20,
+    oldest: 0,
+    refused: 0,
+    refusedBytes: 0,
+  } as const
+  const reloaded = ledger.reload(async () => {
+    await sleep(1)
+    return [count]
+  })
+  ledger.add('demo', 3, 30)
+  ledger.add('other', 1, 7)
+  // It may have been counted already.
+  ledger.add('demo', -1, -10)
+  await ms(1)
+  await reloaded
+  expect(ledger).toMatchObject({ bytes: 57, messages: { waiting: 6 } })
+  await ledger.reload(async () => [count])
+  expect(ledger).toMatchObject({ bytes: 20, messages: { waiting: 2 } })
+  expect(ledger.reserve('demo', 8, 1)).toBe(true)
+  expect(ledger.reserve('demo', 1, 1)).toBe(false)
+})
+
+test('what another server has stored leaves no debt when it is delivered here', () => {
+  const ledger = new Ledger({ messagesPerRuntime: 10, bytesPerRuntime: 1000, bytes: 1000 })
+  ledger.add('demo', 2, 20)
+  ledger.add('demo', -1, -900)
+  ledger.add('other', -1, -900)
+  ledger.move('waiting', 'delivered')
+  expect(ledger).toMatchObject({ bytes: 0, messages: { waiting: 0, delivered: 1 } })
+})
