@@ -106,8 +106,8 @@ export class Http1Pool implements Pool {
     const giveUp = dialUpstream(this.#target, caller, connectMs, this.#contexts, opened, onTls)
     return () => {
       onOver()
-      place.end()
       giveUp()
+      place.end()
     }
   }
 
@@ -116,8 +116,8 @@ export class Http1Pool implements Pool {
     const address = this.#connections.keptPorts.addressOf(socket)
     const refused = this.#connections.refuseFor(caller, address)
     if (refused !== undefined) {
-      place.end()
       resetSocket(socket)
+      place.end()
       done(refused, undefined)
       return
     }
@@ -126,12 +126,17 @@ export class Http1Pool implements Pool {
     const onPortKept = ({ caller }: PooledConnection): void => {
       if (address !== undefined) this.#connections.keptPorts.add(address, caller)
     }
-    const hooks = [this.#onIdle, this.#onClose, onPortKept] as const
+    const onClose = (connection: PooledConnection): void => {
+      place.endWith(socket)
+      this.#onClose(connection)
+    }
+    const hooks = [this.#onIdle, onClose, onPortKept] as const
     const connection = new PooledConnection(socket, place, this.#reader, this.#heads, ...hooks)
     this.#unanswered.add(connection)
     place.close = () => {
-      this.#idle.splice(this.#idle.indexOf(connection), 1)
-      connection.wire.destroy()
+      const at = this.#idle.indexOf(connection)
+      if (at !== -1) this.#idle.splice(at, 1)
+      connection.wire.cut()
     }
     done(undefined, connection)
   }
@@ -152,7 +157,6 @@ export class Http1Pool implements Pool {
 
   readonly #onClose = (connection: PooledConnection): void => {
     this.#open--
-    connection.place.end()
     this.#unanswered.delete(connection)
     const at = this.#idle.lastIndexOf(connection)
     if (at === -1) return
@@ -170,7 +174,7 @@ export class Http1Pool implements Pool {
     while ((this.#idle[0]?.idleAt ?? now) <= settled && this.#unanswered.needsRoom(now))
       this.#idle.shift()!.wire.destroy()
     // Captured names could otherwise make any number of targets that are kept.
-    return this.size === 0 && (this.#target.captured || now >= this.#waryUntil)
+    return this.#connections.open === 0 && (this.#target.captured || now >= this.#waryUntil)
   }
 
   close(): void {

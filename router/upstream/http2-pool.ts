@@ -181,7 +181,6 @@ export class Http2Pool implements Pool {
       return waiters
     }
     const failed = (error: SallyportError | undefined): void => {
-      place.end()
       if (this.#sessions.size > 0) this.#fullUntil = performance.now() + FULL_MS
       for (const { gone, caller, done } of over()) {
         if (gone) continue
@@ -190,8 +189,10 @@ export class Http2Pool implements Pool {
       }
     }
     let giveUpStep = dialUpstream(this.#target, caller, connectMs, this.#contexts, (error, socket) => {
-      if (socket === undefined) failed(error)
-      else if (this.#http1 !== undefined && (socket as TLSSocket).alpnProtocol !== 'h2') {
+      if (socket === undefined) {
+        place.end()
+        failed(error)
+      } else if (this.#http1 !== undefined && (socket as TLSSocket).alpnProtocol !== 'h2') {
         handOver(this.#http1, socket, place, over())
       } else {
         giveUpStep = this.#greet(socket, place, endsMs, (unwelcome, session) => {
@@ -202,8 +203,8 @@ export class Http2Pool implements Pool {
     })
     const giveUp = () => {
       this.#dials.delete(key)
-      place.end()
       giveUpStep()
+      place.end()
     }
     const dial = { waiting, endsMs, giveUp }
     this.#dials.set(key, dial)
@@ -221,22 +222,31 @@ export class Http2Pool implements Pool {
     done: (error: SallyportError | undefined, session: PooledSession | undefined) => void,
   ): () => void {
     let over = false
+    let why = new SallyportError('upstream-broken', 'the upstream closed a new connection')
     const finish = (error: SallyportError | undefined): void => {
       if (over) return
       over = true
       clearTimeout(timer)
       if (error === undefined) this.#sessions.add(session)
-      else session.wire.destroy()
       done(error, error === undefined ? session : undefined)
     }
-    const guard = guardWith(error => finish(toSallyportError(error)))
+    /** It has carried nothing, so its upstream has nothing left to take. */
+    const refuse = (error: SallyportError): void => {
+      why = error
+      resetSocket(socket)
+      session.wire.destroy()
+    }
+    const guard = guardWith(error => refuse(toSallyportError(error)))
     const onSettings = () => {
-      const full = new SallyportError('upstream-broken', 'the upstream allows no streams')
-      finish(session.wire.available ? undefined : full)
+      if (session.wire.available) finish(undefined)
+      else refuse(new SallyportError('upstream-broken', 'the upstream allows no streams'))
+    }
+    const onEnd = (): void => {
+      place.endWith(socket)
+      finish(why)
     }
     const onClose = (): void => {
-      finish(new SallyportError('upstream-broken', 'the upstream closed a new connection'))
-      if (this.#sessions.delete(session)) place.end()
+      this.#sessions.delete(session)
     }
     const onFault = (): void => {
       this.#aloneUntil = performance.now() + ALONE_MS
@@ -247,9 +257,10 @@ export class Http2Pool implements Pool {
       onSettings,
       onFault,
       onIdle,
+      onEnd,
       onClose,
     })
-    const late = guard(() => finish(new SallyportError('upstream-timeout', 'the upstream sent no settings in time')))
+    const late = guard(() => refuse(new SallyportError('upstream-timeout', 'the upstream sent no settings in time')))
     const timer = setTimeout(heardFirst(late), Math.max(0, endsMs - performance.now()))
     return () => {
       over = true
@@ -282,7 +293,7 @@ export class Http2Pool implements Pool {
   sweep(now: number): boolean {
     for (const { wire, idleUntil } of this.#sessions) if (wire.streams === 0 && idleUntil <= now) wire.close()
     // Captured names could otherwise make any number of targets that are kept.
-    return this.size === 0 && (this.#target.captured || now >= this.#aloneUntil)
+    return this.#connections.open === 0 && (this.#target.captured || now >= this.#aloneUntil)
   }
 
   close(): void {
@@ -306,6 +317,7 @@ interface SessionEvents {
   readonly onSettings: () => void
   readonly onFault: () => void
   readonly onIdle: () => void
+  readonly onEnd: () => void
   readonly onClose: () => void
 }
 
@@ -320,7 +332,6 @@ class PooledSession implements PooledUpstream {
     this.idleUntil = idleUntil
     this.wire = new Http2ClientSession(socket, { limits: LIMITS, scheme, ...events })
     this.#place = place
-    // It no longer counts, so it must not linger.
     place.close = () => {
       this.wire.close()
       socket.destroy()

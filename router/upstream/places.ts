@@ -1,6 +1,8 @@
 /** The places of connections to targets: how many there may be, and who uses them. */
+import type { Socket } from 'node:net'
 import { networkOf } from '../../protocol/base/address.ts'
 import { SallyportError } from '../../protocol/base/errors.ts'
+import { guardWith } from '../../protocol/base/guard.ts'
 import { KeptPorts } from './kept-ports.ts'
 import { NetworkShares, type Share } from './network-shares.ts'
 
@@ -25,7 +27,7 @@ export class ConnectionBudget {
     return this.places.size
   }
 
-  /** Ends the connection that has been idle for the longest. */
+  /** Ends the connection that carries no more, or has been idle for the longest. */
   makeRoom(): void {
     let oldest: Place | undefined
     for (const place of this.places) if (place.idleAt < (oldest?.idleAt ?? Number.POSITIVE_INFINITY)) oldest = place
@@ -39,6 +41,8 @@ export class TargetConnections {
   readonly shares: NetworkShares
   /** Open connections, including idle ones. */
   open = 0
+  /** Those that carry no more, and whose sockets are still open. Each ends at once if another connection needs its place. */
+  readonly leaving = new Set<Place>()
 
   constructor(budget: ConnectionBudget) {
     this.budget = budget
@@ -57,8 +61,9 @@ export class TargetConnections {
   /** Undefined if one more connection is allowed, for `caller`. */
   refuse(caller: string): SallyportError | undefined {
     const { perTarget, total, shares } = this.budget
-    if (this.open < perTarget && shares.used < total && !this.isGreedy(caller)) return undefined
-    const here = `${this.open} here, ${this.shares.usedBy(caller)} of them used by the network of the caller`
+    const open = this.open - this.leaving.size
+    if (open < perTarget && shares.used < total && !this.isGreedy(caller)) return undefined
+    const here = `${open} here, ${this.shares.usedBy(caller)} of them used by the network of the caller`
     const inAll = `${shares.used} used in all, ${shares.usedBy(caller)} of them by it`
     return new SallyportError('overloaded', `too many connections to upstreams (${here}; ${inAll})`)
   }
@@ -69,18 +74,22 @@ export class TargetConnections {
     return new SallyportError('overloaded', `the network of the caller keeps too many local ports of ${address}`)
   }
 
-  /** For one more connection, which is allowed. If there are as many as may be, the one that has been idle for the longest ends. */
+  /**
+   * For one more connection, which is allowed. If there are as many as may be, one that carries no more ends, or else the one that has
+   * been idle for the longest.
+   */
   add(caller: string): Place {
+    if (this.open >= this.budget.perTarget) this.leaving.values().next().value?.evict()
     if (this.budget.used >= this.budget.total) this.budget.makeRoom()
     return new Place(this, caller)
   }
 }
 
-/** Where a connection counts until it is over: for the network that uses it, or for nobody while it is idle. */
+/** Where a connection counts until its socket is gone: for the network that uses it, or for nobody while it is idle. */
 export class Place {
   /** Since when it has been idle; never while it is used. */
   idleAt = Number.POSITIVE_INFINITY
-  /** Ends the connection, which is idle. */
+  /** Ends the connection, which is idle or carries no more, and its socket at once. */
   close = () => {}
   readonly #connections: TargetConnections
   /** Of the caller that uses it. */
@@ -88,7 +97,10 @@ export class Place {
   /** What that network uses of this target, and of all. */
   #here: Share | undefined
   #inAll: Share | undefined
+  /** Its connection carries no more. */
   #over = false
+  /** Its socket is gone, too. */
+  #gone = false
 
   constructor(connections: TargetConnections, caller: string) {
     this.#connections = connections
@@ -113,18 +125,35 @@ export class Place {
     this.idleAt = now
   }
 
-  end(): void {
+  /** Its connection carries no more. `socket` may take a while to close. */
+  endWith(socket: Socket): void {
     if (this.#over) return
+    this.rest(Number.NEGATIVE_INFINITY)
+    this.#over = true
+    if (socket.destroyed) {
+      this.end()
+      return
+    }
+    this.#connections.leaving.add(this)
+    const end = () => this.end()
+    const guard = guardWith(end)
+    socket.once('close', guard(end))
+  }
+
+  /** Its socket is gone, or there was none. */
+  end(): void {
+    if (this.#gone) return
+    this.#gone = true
     this.#over = true
     this.#leave()
     this.#connections.open--
+    this.#connections.leaving.delete(this)
     this.#connections.budget.places.delete(this)
   }
 
-  /** Its connection may take a while to end. */
   evict(): void {
-    this.end()
     this.close()
+    this.end()
   }
 
   #leave(): void {

@@ -447,6 +447,12 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, IntakeOw
     if (exchange !== undefined) this.#end(exchange, brokenUpstream('the connection was ended'))
   }
 
+  /** The same, and its socket is gone, too. A program that reads may hear of a reset. */
+  cut(): void {
+    if (!this.#mayOwe) resetSocket(this.#socket)
+    this.destroy()
+  }
+
   /** Acts on deadlines that have passed. Returns the time until the next one. */
   #check(now: number): number {
     const exchange = this.#exchange

@@ -41,6 +41,8 @@ interface Http2ClientOptions {
   onFault?: (() => void) | undefined
   /** Called when the last exchange in progress has ended. */
   onIdle?: ((session: Http2ClientSession) => void) | undefined
+  /** Called once, when it carries no more, before its exchanges fail. The connection may take a while to end. */
+  onEnd?: (() => void) | undefined
   /** Called once, when the connection is gone. */
   onClose?: ((session: Http2ClientSession) => void) | undefined
 }
@@ -167,6 +169,7 @@ export class Http2ClientSession implements ExchangeOwner, ConnectionOwner {
   #end(code: number): void {
     this.#closing = true
     if (this.#connection.over) return
+    this.#options.onEnd?.()
     this.#connection.goaway(code)
     this.#connection.end(code)
     this.#watch.within(LOOK_MS)
@@ -174,8 +177,9 @@ export class Http2ClientSession implements ExchangeOwner, ConnectionOwner {
 
   /** Nothing more will arrive, whether the connection is half closed or lost. */
   #lose(why: string): void {
-    this.#fail(brokenUpstream(why), CODE.noError)
+    // An exchange may go on over another connection, which needs its place.
     this.#socket.destroy()
+    this.#fail(brokenUpstream(why), CODE.noError)
   }
 
   #fail(error: SallyportError, code: number): void {

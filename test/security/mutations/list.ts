@@ -20,6 +20,7 @@ const ROUTER = ['test/security/router.test.ts']
 const CAPTURED_NAMES = ['test/router/upstream/captured-names.test.ts']
 const ADMIN = ['test/security/admin.test.ts']
 const NETWORK_SHARES = ['test/router/upstream/network-shares.test.ts']
+const OPEN_SOCKETS = ['test/router/upstream/open-sockets.test.ts']
 const SEEN_HEADS = ['test/protocol/http/head-cache.test.ts']
 const SEEN_BYTES = ['test/protocol/base/byte-cache.test.ts']
 const OWN_BYTES = ['test/protocol/base/own-bytes.test.ts']
@@ -940,6 +941,11 @@ export const MUTATIONS: readonly Mutation[] = [
     defence: 'a network leaves others some of the connections to all targets',
     edits: [['router/upstream/places.ts', ' || this.budget.shares.isGreedy(caller)', '']],
     tests: NETWORK_SHARES,
+  },
+  {
+    defence: 'a connection to a target counts until its socket is gone',
+    edits: [['router/upstream/places.ts', 'if (socket.destroyed) {', 'if (true) {']],
+    tests: OPEN_SOCKETS,
   },
   {
     defence: 'nothing is forwarded twice',
