@@ -17,6 +17,7 @@ import { lookMs, WriteProgress } from '../http1/write-progress.ts'
 import { DEFAULT_HTTP_LIMITS, type HttpLimits } from '../limits.ts'
 import { type ExchangeOwner, Http2ClientExchange, UnprocessedError } from './client-exchange.ts'
 import { type ConnectionOwner, Http2Connection } from './connection.ts'
+import { ControlBytes } from './control-bytes.ts'
 import { CODE, type ConnectionError } from './frames.ts'
 import { outgoingBlock } from './headers.ts'
 import { Linger } from './linger.ts'
@@ -56,6 +57,7 @@ export class Http2ClientSession implements ExchangeOwner, ConnectionOwner {
   readonly #watch: DeadlineWatch
   readonly #resets = new TokenBucket(RESET_BURST, RESETS_PER_SECOND)
   readonly #progress = new WriteProgress()
+  readonly #control = new ControlBytes()
   #linger: Linger | undefined
   #configured = false
   /** When a stream was reset, if that waits. */
@@ -85,6 +87,7 @@ export class Http2ClientSession implements ExchangeOwner, ConnectionOwner {
       guard(() => this.close()),
     )
     this.#connection = new Http2Connection(socket, this, false, limits, limits.headFields + 1)
+    this.#watch.within(LOOK_MS)
     this.#connection.start()
   }
 
@@ -138,6 +141,7 @@ export class Http2ClientSession implements ExchangeOwner, ConnectionOwner {
 
   closed(stream: Http2Stream): void {
     this.#exchanges.delete(stream)
+    this.#control.requestOver()
     if (this.#connection.over) return
     if (this.#closing) this.#endIfUnwanted()
     else if (this.#exchanges.size === 0) this.#options.onIdle?.(this)
@@ -263,10 +267,15 @@ export class Http2ClientSession implements ExchangeOwner, ConnectionOwner {
       this.#linger ??= new Linger(this.#socket, this.limits, now)
       return this.#linger.check(now)
     }
-    let next = Math.min(this.#checkReset(now), this.#checkWrite(now))
+    let next = Math.min(this.#checkControl(now), this.#checkReset(now), this.#checkWrite(now))
     if (this.#exchanges.size > 0) next = Math.min(next, this.#checkPing(now))
     for (const exchange of this.#exchanges.values()) next = Math.min(next, checked(exchange, now))
     return this.#connection.over ? LOOK_MS : next
+  }
+
+  #checkControl(now: number): number {
+    const tooMany = () => this.#blame('too many frames that carry nothing', CODE.enhanceYourCalm)
+    return this.#control.check(this.#connection, this.#socket.bytesWritten, this.limits.http2ControlBytes, now, tooMany)
   }
 
   #checkReset(now: number): number {

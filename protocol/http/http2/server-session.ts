@@ -18,6 +18,7 @@ import { lookMs, WriteProgress } from '../http1/write-progress.ts'
 import { DEFAULT_HTTP_LIMITS, type HttpLimits } from '../limits.ts'
 import { unreadRequest } from '../unread-request.ts'
 import { type ConnectionOwner, Http2Connection } from './connection.ts'
+import { ControlBytes } from './control-bytes.ts'
 import { CODE, type ConnectionError } from './frames.ts'
 import type { HeaderBlock } from './header-blocks.ts'
 import { MalformedError } from './headers.ts'
@@ -25,13 +26,6 @@ import { Linger } from './linger.ts'
 import { expectsContinue, http2Request, oversized } from './request-head.ts'
 import { Http2ServerExchange, type Http2SessionContext, STREAM_BYTES } from './server-exchange.ts'
 import type { Http2Stream } from './stream.ts'
-
-/** For each KB that we send, a caller may send a window update of 13 bytes for the connection and another for the stream. */
-const WINDOW_SHARE = 40
-/** For each piece of an answer, however small, a caller may send a ping of 17 bytes and two window updates of 13. */
-const PIECE_ECHO_BYTES = 17 + 2 * 13
-/** And this much for each request, beside its head and body. */
-const REQUEST_CONTROL_BYTES = 4 * 1024
 
 /** More cookies than a browser has for a site. They count as one field. */
 const COOKIES = 256
@@ -85,10 +79,7 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, ConnectionO
   readonly #progress = new WriteProgress()
   #linger: Linger | undefined
   #idleSince = performance.now()
-  /** Bytes of control frames that finished requests account for, and the surplus at the last check. */
-  #accounted = 0
-  #surplus = 0
-  #controlAt = performance.now()
+  readonly #control = new ControlBytes()
   #pingAt = 0
   #pinging = false
   /** How many pieces of answers had left at the caller's last ping. */
@@ -233,7 +224,7 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, ConnectionO
     this.#exchanges.delete(stream)
     if (exchange?.request.upgrade === true && !isReset) this.#context.untaken.add(exchange)
     if (this.#exchanges.size === 0) this.#idleSince = performance.now()
-    this.#accounted += REQUEST_CONTROL_BYTES
+    this.#control.requestOver()
     const isOurs = this.#refusing || exchange?.isShed === true
     if (isReset && !stream.localEnded && !isOurs && !this.#resets.take()) this.#tooManyResets()
     if (this.#closing) this.#endIfDone()
@@ -448,20 +439,9 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, ConnectionO
     resetSocket(this.#socket)
   }
 
-  /** Frames that carry nothing, less what a reader of our bytes may send to update its windows and to measure the path. */
   #checkControl(now: number): number {
-    const limit = this.#limits.http2ControlBytes
-    if (limit === 0) return LOOK_MS
-    const left = timeLeft(this.#controlAt, LOOK_MS, now)
-    if (left > 0) return left
-    const { controlBytes, sender, streams } = this.#connection
-    const echoed = Math.floor(this.#socket.bytesWritten / WINDOW_SHARE) + sender.pieces * PIECE_ECHO_BYTES
-    const surplus = Math.max(0, controlBytes - echoed - this.#accounted - streams.size * REQUEST_CONTROL_BYTES)
-    const allowed = (limit * (now - this.#controlAt)) / 1000
-    if (surplus - this.#surplus > allowed) this.#calm('too many frames that carry nothing')
-    this.#surplus = surplus
-    this.#controlAt = now
-    return LOOK_MS
+    const tooMany = () => this.#calm('too many frames that carry nothing')
+    return this.#control.check(this.#connection, this.#socket.bytesWritten, this.#limits.http2ControlBytes, now, tooMany)
   }
 
   #checkIdle(now: number): number {

@@ -425,9 +425,9 @@ export const MUTATIONS: readonly Mutation[] = [
     defence: 'frames that carry nothing are counted',
     edits: [
       [
-        'protocol/http/http2/server-session.ts',
-        'if (surplus - this.#surplus > allowed) this.#calm',
-        'if (false) this.#calm',
+        'protocol/http/http2/control-bytes.ts',
+        'if (surplus - this.#surplus > (limit * (now - this.#lookedAt)) / 1000) tooMany()',
+        'if (surplus < 0) tooMany()',
       ],
     ],
     tests: HTTP2,

@@ -533,3 +533,46 @@ describe('windows', () => {
     ['beyond the window of a stream', STUCK, [head(1), filled(4 * WINDOW_BYTES)], broken],
   ])
 })
+
+describe('frames that carry nothing', () => {
+  const floods: Record<string, Buffer> = {
+    PING: zeros(TYPE.ping, 0, 8),
+    SETTINGS: settings(),
+    WINDOW_UPDATE: window(1, 1),
+    'DATA without bytes': data(1, ''),
+    'unknown frames': zeros(TYPE.unknown, 0, 0),
+  }
+
+  test('an upstream that sends too many loses its session', async () => {
+    const ends = Object.entries(floods).map(async ([name, each]) => {
+      const { peer, send } = await start({ http2ControlBytes: 4_096 })
+      const { response } = await send()
+      peer.send(head(1))
+      const flood = bytes(...Array<Buffer>(500).fill(each))
+      while (!response.over) {
+        await peer.send(flood)
+        await new Promise(resolve => setImmediate(resolve))
+      }
+      await peer.until(() => peer.goaways.length > 0)
+      return [name, ...response.words, ERRORS[peer.goaways.at(-1)!.code]]
+    })
+    const expected = Object.keys(floods).map(name => [name, 200, 'upstream-broken', 'ENHANCE_YOUR_CALM'])
+    expect(await Promise.all(ends)).toEqual(expected)
+  })
+
+  test('a ping and window updates for each piece of an upload are not too many', async () => {
+    const { peer, send } = await start({ http2ControlBytes: 1 })
+    const { response, sink } = await send(POST)
+    // Long enough for two looks.
+    const endMs = performance.now() + 4_500
+    for (let pieces = 1; performance.now() < endMs; pieces++) {
+      sink.requestData(Buffer.from('.'))
+      await peer.until(() => peer.body(1).length === pieces)
+      peer.send(window(0, 1), window(1, 1), zeros(TYPE.ping, 0, 8))
+    }
+    sink.requestEnd([])
+    peer.send(headers(1, [[':status', '200']]))
+    await until(() => response.over)
+    expect([response.words, peer.fault]).toEqual([[200], undefined])
+  })
+})
