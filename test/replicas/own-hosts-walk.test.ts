@@ -7,10 +7,10 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { always, call, dial, type TestClient, token } from '../server/fixture.ts'
 import { needs } from '../support/needs.ts'
+import { randomOf } from '../support/random.ts'
 import { firstSeed } from '../support/seed.ts'
 import { until } from '../support/until.ts'
 import { ReplicaGroup } from './fixture.ts'
-import { randomOf } from './schedule.ts'
 
 const RUNTIMES = ['a', 'b', 'c']
 const HOSTS = ['one.customer.example', 'two.customer.example', 'three.customer.example']

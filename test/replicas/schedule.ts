@@ -1,5 +1,6 @@
 /** A random schedule: instances come and go, callers arrive all the time, and everything between the replicas fails. */
 import type { PeerTls } from '../../server/peer/tls.ts'
+import { randomOf } from '../support/random.ts'
 import type { Redis } from '../support/redis.ts'
 import type { Entry } from './history.ts'
 import { type FakeInstance, ModelReplica, RUNTIME } from './model.ts'
@@ -8,17 +9,6 @@ const REPLICAS = 3
 const STEPS = 30
 /** A bound, so that a schedule that never settles is reported with its seed. */
 const AGREE_LEASES = 20
-
-/** mulberry32: small, and the same everywhere. */
-export function randomOf(seed: number): () => number {
-  let state = seed >>> 0
-  return () => {
-    state = (state + 0x6d2b79f5) >>> 0
-    let mixed = Math.imul(state ^ (state >>> 15), state | 1)
-    mixed ^= mixed + Math.imul(mixed ^ (mixed >>> 7), mixed | 61)
-    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32
-  }
-}
 
 export interface ModelRun {
   readonly history: readonly Entry[]

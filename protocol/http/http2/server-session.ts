@@ -441,7 +441,13 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, ConnectionO
 
   #checkControl(now: number): number {
     const tooMany = () => this.#calm('too many frames that carry nothing')
-    return this.#control.check(this.#connection, this.#socket.bytesWritten, this.#limits.http2ControlBytes, now, tooMany)
+    return this.#control.check(
+      this.#connection,
+      this.#socket.bytesWritten,
+      this.#limits.http2ControlBytes,
+      now,
+      tooMany,
+    )
   }
 
   #checkIdle(now: number): number {

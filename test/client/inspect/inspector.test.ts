@@ -12,6 +12,7 @@ import { noLogger } from '../../../protocol/base/log.ts'
 import type { Handler, HeaderList, HttpRequest, RequestSink, ResponseSink } from '../../../protocol/exchange.ts'
 import { record } from '../../../protocol/http/record.ts'
 import { recordingLogger } from '../../router/support.ts'
+import { randomOf } from '../../support/random.ts'
 
 const CANARY = 'c4n4ry-S3cret-value'
 const JWT = `eyJhbGciOiJFUzI1NiJ9.eyJzdWIiOiJjYW5hcnkifQ.${'s'.repeat(43)}`
@@ -716,11 +717,3 @@ describe('a replay', () => {
     expect([aborted, inspector.stats().replays]).toEqual([1, 0])
   })
 })
-
-function randomOf(seed: number): () => number {
-  let state = seed
-  return () => {
-    state = (state * 1103515245 + 12345) % 2147483648
-    return state / 2147483648
-  }
-}

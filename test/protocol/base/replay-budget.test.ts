@@ -1,5 +1,6 @@
 import { describe, expect, test, vi } from 'vitest'
 import { ReplayBudget } from '../../../protocol/base/replay-budget.ts'
+import { randomOf } from '../../support/random.ts'
 
 const TOTAL = 2 ** 32
 
@@ -50,22 +51,11 @@ function shed(bodies: readonly Body[]): readonly Body[] {
   return shed(bodies.filter(body => body !== oldest))
 }
 
-/** Mulberry32. */
-function dice(seed: number): () => number {
-  let state = seed
-  return () => {
-    state = (state + 0x6d2b79f5) | 0
-    let t = Math.imul(state ^ (state >>> 15), 1 | state)
-    t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t
-    return ((t ^ (t >>> 14)) >>> 0) / 2 ** 32
-  }
-}
-
 describe('when more is kept than may be', () => {
   test.each(Array.from({ length: 40 }, (_, i) => i + 1))(
     'the larger of the greediest owner and the greediest network pays, as a plain sum says: seed %d',
     seed => {
-      const random = dice(seed)
+      const random = randomOf(seed)
       const budget = new ReplayBudget(TOTAL, TOTAL)
       const oneOf = (name: string, count: number) => `${name}${Math.floor(count * random() ** 2)}`
       const [owners, networks] = [1 + Math.floor(8 * random()), 1 + Math.floor(8 * random())]

@@ -5,8 +5,8 @@
 import { afterEach, expect, test, vi } from 'vitest'
 import { NoWitnesses } from '../../../server/directory/witnesses.ts'
 import { type Entry, judge } from '../../replicas/history.ts'
-import { randomOf } from '../../replicas/schedule.ts'
 import { long } from '../../support/needs.ts'
+import { randomOf } from '../../support/random.ts'
 import { firstSeed } from '../../support/seed.ts'
 import { type Ground, inMemory, Replica } from './ground.ts'
 

@@ -15,6 +15,7 @@ import { Inbox } from '../../../server/inbox/inbox.ts'
 import { INBOX } from '../../../server/limits.ts'
 import { DEAF, EXCHANGE } from '../../support/ends.ts'
 import { long } from '../../support/needs.ts'
+import { randomOf } from '../../support/random.ts'
 import { reading } from '../fixture.ts'
 import { MemoryDisk, MemoryInboxStore } from './memory-inbox-store.ts'
 
@@ -27,17 +28,6 @@ beforeEach(() => {
 afterEach(() => {
   vi.useRealTimers()
 })
-
-/** Mulberry32: the same walk for the same seed. */
-function dice(seed: number): () => number {
-  let state = seed
-  return () => {
-    state = (state + 0x6d2b79f5) | 0
-    let t = Math.imul(state ^ (state >>> 15), 1 | state)
-    t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t
-    return ((t ^ (t >>> 14)) >>> 0) / 2 ** 32
-  }
-}
 
 interface Sent {
   readonly body: string
@@ -59,7 +49,7 @@ class World {
   #front!: Handler
 
   constructor(seed: number) {
-    this.random = dice(seed)
+    this.random = randomOf(seed)
     this.disk.fault = () => {
       const dot = this.healthy ? 1 : this.random()
       return dot < 0.02 ? 'lost' : dot < 0.04 ? 'unsure' : 'none'
