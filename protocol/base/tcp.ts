@@ -27,3 +27,11 @@ export function isBroken(socket: Duplex): boolean {
   // A TLS connection asks the one below it, and returns nothing if that is not a TCP connection.
   return (handle?.getpeername?.({}) ?? 0) !== 0
 }
+
+/**
+ * Whether the `end` of a socket stands for a reset. Node 22 reports one as an end if it comes while the socket is not read. Behind our own
+ * end, the kernel does not tell the two apart. Then false.
+ */
+export function isEndOfReset(socket: Duplex): boolean {
+  return !socket.writableEnded && isBroken(socket)
+}

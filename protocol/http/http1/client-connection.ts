@@ -12,6 +12,7 @@ import { SallyportError, toSallyportError } from '../../base/errors.ts'
 import { endFor, type Failing, guardWith } from '../../base/guard.ts'
 import { noLogger } from '../../base/log.ts'
 import { hangUp, resetSocket } from '../../base/reset-socket.ts'
+import { isEndOfReset } from '../../base/tcp.ts'
 import { BODY_UNKNOWN, type HeaderList, type RequestSink, type ResponseSink } from '../../exchange.ts'
 import { listTokens } from '../headers.ts'
 import { DEFAULT_HTTP_LIMITS, type HttpLimits } from '../limits.ts'
@@ -379,6 +380,10 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, IntakeOw
   readonly #onEnd = (): void => {
     this.#ended = true
     const exchange = this.#exchange
+    if (isEndOfReset(this.#socket)) {
+      this.#broken(brokenUpstream('the upstream reset the connection'))
+      return
+    }
     if (this.#state === 'raw' && exchange !== undefined) {
       exchange.responseDone = true
       exchange.response.responseEnd([])

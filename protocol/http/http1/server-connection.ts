@@ -24,7 +24,7 @@ import { callHandler, endFor, guardWith, stepOf } from '../../base/guard.ts'
 import { type Logger, noLogger } from '../../base/log.ts'
 import { resetSocket } from '../../base/reset-socket.ts'
 import { type Beginner, beginLater } from '../../base/socket-turns.ts'
-import { isBroken } from '../../base/tcp.ts'
+import { isBroken, isEndOfReset } from '../../base/tcp.ts'
 import type { Handler, HeaderList, HttpRequest } from '../../exchange.ts'
 import type { ConnectionSet, ManagedConnection } from '../connection-set.ts'
 import { textBytes } from '../headers.ts'
@@ -638,6 +638,10 @@ class Http1ServerConnection
   }
 
   readonly #onEnd = (): void => {
+    if (isEndOfReset(this.#socket)) {
+      this.destroy('cancelled')
+      return
+    }
     this.#halfClosed = true
     this.#since = performance.now()
     this.#watch.within(Math.min(ASK_MS, this.#limits.halfCloseMs || ASK_MS))
@@ -728,7 +732,7 @@ class Http1ServerConnection
 
   /** Acts on deadlines that have passed. Returns the time until the next one. */
   #check(now: number): number {
-    // While nothing is read from it, TLS still fills the socket.
+    // A stream that is no socket still fills while nothing is read from it.
     this.#settle()
     const unheard = this.#intake.paused || this.#halfClosed
     // Behind our end, a caller's end looks like a reset, although what it sent before may still wait in the kernel.

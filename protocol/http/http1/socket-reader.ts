@@ -53,6 +53,7 @@ export class SocketReader {
           owner.threw(error)
         }
       })
+      socket.resume()
       if (turns.canPause) pauseWith(socket, turns)
       return
     }

@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { connect as connectTls, createServer, type TLSSocket } from 'node:tls'
 import { expect, test } from 'vitest'
-import { isBroken } from '../../../protocol/base/tcp.ts'
+import { isBroken, isEndOfReset } from '../../../protocol/base/tcp.ts'
 import { makeSecrets } from '../../support/secrets.ts'
 import { eventually } from '../../support/until.ts'
 
@@ -34,6 +34,20 @@ test('E16: a TLS connection is broken once its peer has reset it', async () => {
   below.resetAndDestroy()
   await eventually(() => expect(isBroken(accepted)).toBe(true))
   close()
+})
+
+test('the end of a socket stands for a reset only if there was one, and not behind our own end', async () => {
+  const ways = { reset: true, fin: false, ours: false }
+  for (const [way, isReset] of Object.entries(ways)) {
+    const { below, accepted, close } = await connected(0)
+    if (way === 'ours') await new Promise<void>(resolve => accepted.end(resolve))
+    if (way === 'fin') below.end()
+    else below.resetAndDestroy()
+    if (way !== 'fin') await eventually(() => expect(isBroken(accepted)).toBe(true))
+    else await new Promise(resolve => setTimeout(resolve, 50))
+    expect([way, isEndOfReset(accepted)]).toEqual([way, isReset])
+    close()
+  }
 })
 
 test('a TLS connection at a Unix socket, where the system does not tell, does not count as broken', async () => {

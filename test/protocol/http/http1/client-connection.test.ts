@@ -304,6 +304,25 @@ describe('responses', () => {
     }
   })
 
+  // Node 22 reports the reset as an end.
+  test('a body until close is cut if the upstream resets the connection while nothing is read', async () => {
+    const { connection, peer } = await startConnection()
+    const response = new Response()
+    const sink = connection.send(request(), response)
+    sink.requestEnd([])
+    await peer.saying('\r\n\r\n')
+    peer.send(`HTTP/1.1 200 OK\r\n\r\n${'b'.repeat(8 * 1024 * 1024)}`)
+    // Nothing is consumed, so reading stops.
+    await until(() => response.body.length > 0)
+    await new Promise(resolve => setTimeout(resolve, 200))
+    peer.socket.resetAndDestroy()
+    await new Promise(resolve => setTimeout(resolve, 200))
+    response.onConsume = bytes => sink.responseConsumed(bytes)
+    sink.responseConsumed(response.body.length)
+    await response.over()
+    expect([response.error, response.trailers]).toEqual(['upstream-broken', undefined])
+  })
+
   test('a body until close ends with the connection', async () => {
     const { response, connection } = await answered('HTTP/1.1 200 OK\r\n\r\nabc', {}, true)
     expect(response).toMatchObject({ body: 'abc', trailers: [], error: undefined })
