@@ -260,7 +260,10 @@ export class Http2Pool implements Pool {
       onEnd,
       onClose,
     })
-    const late = guard(() => refuse(new SallyportError('upstream-timeout', 'the upstream sent no settings in time')))
+    // Its settings may have come meanwhile.
+    const late = guard(() => {
+      if (!over) refuse(new SallyportError('upstream-timeout', 'the upstream sent no settings in time'))
+    })
     const timer = setTimeout(heardFirst(late), Math.max(0, endsMs - performance.now()))
     return () => {
       over = true

@@ -27,12 +27,16 @@ export class ConnectionBudget {
     return this.places.size
   }
 
-  /** Ends the connection that carries no more, or has been idle for the longest. */
+  /** Ends a connection that carries no more, or the one that has been idle for the longest. */
   makeRoom(): void {
-    let oldest: Place | undefined
-    for (const place of this.places) if (place.idleAt < (oldest?.idleAt ?? Number.POSITIVE_INFINITY)) oldest = place
-    oldest?.evict()
+    longestIdle(this.places)?.evict()
   }
+}
+
+function longestIdle(places: Iterable<Place>): Place | undefined {
+  let longest: Place | undefined
+  for (const place of places) if (place.idleAt < (longest?.idleAt ?? Number.POSITIVE_INFINITY)) longest = place
+  return longest
 }
 
 /** The connections to one target, whatever they speak. */
@@ -79,7 +83,7 @@ export class TargetConnections {
    * been idle for the longest.
    */
   add(caller: string): Place {
-    if (this.open >= this.budget.perTarget) this.leaving.values().next().value?.evict()
+    if (this.open >= this.budget.perTarget) longestIdle(this.leaving)?.evict()
     if (this.budget.used >= this.budget.total) this.budget.makeRoom()
     return new Place(this, caller)
   }
@@ -125,10 +129,10 @@ export class Place {
     this.idleAt = now
   }
 
-  /** Its connection carries no more. `socket` may take a while to close. */
+  /** Its connection carries no more. `socket` may take a while to close. Those that still have to send something give way last. */
   endWith(socket: Socket): void {
     if (this.#over) return
-    this.rest(Number.NEGATIVE_INFINITY)
+    this.rest(socket.writableLength > 0 ? performance.now() : Number.NEGATIVE_INFINITY)
     this.#over = true
     if (socket.destroyed) {
       this.end()

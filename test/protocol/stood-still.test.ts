@@ -19,6 +19,7 @@ import {
   frame,
   framesOf,
   head,
+  headers,
   PREFACE,
   TYPE,
   uint32,
@@ -177,6 +178,9 @@ describe('of an upstream', () => {
     const asked = () => framesOf(Buffer.from(upstream.text.slice(PREFACE.length), 'latin1')).map(({ type }) => type)
     await until(() => asked().includes(TYPE.headers) || peer.text !== '')
     expect(asked()).toContain(TYPE.headers)
+    // And the connection stays.
+    upstream.peers[0]!.send(headers(1, [[':status', '200']]))
+    expect(await peer.saying('\r\n\r\n')).toMatch(/^HTTP\/1.1 200 /)
   })
 
   test('the settings of a second connection are heard by one for whom the first had no room', async () => {
