@@ -29,9 +29,17 @@ export function isBroken(socket: Duplex): boolean {
 }
 
 /**
- * Whether the `end` of a socket stands for a reset. Node 22 reports one as an end if it comes while the socket is not read. Behind our own
- * end, the kernel does not tell the two apart. Then false.
+ * Whether the `end` of a socket stands for a reset. Node 22 reports one as an end if it comes while the socket is not read. An end that a
+ * reset follows is one all the same: then, the kernel answers a write (of nothing) with EPIPE instead of ECONNRESET. False behind our own
+ * end, where it does not tell them apart.
  */
 export function isEndOfReset(socket: Duplex): boolean {
-  return !socket.writableEnded && isBroken(socket)
+  if (socket.writableEnded || !isBroken(socket)) return false
+  let isReset = false
+  const onWritten = (error?: NodeJS.ErrnoException | null) => {
+    isReset = error?.code === 'ECONNRESET'
+  }
+  // Its own method may have been replaced. An error comes at once.
+  Object.getPrototypeOf(socket)._write.call(socket, Buffer.alloc(0), 'buffer', onWritten)
+  return isReset
 }

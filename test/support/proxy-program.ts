@@ -1,7 +1,8 @@
 /** A reverse proxy of somebody else's, as a process of a test. */
 import { type ChildProcess, spawn } from 'node:child_process'
+import { randomInt } from 'node:crypto'
 import { once } from 'node:events'
-import { type AddressInfo, connect, createServer } from 'node:net'
+import { connect, createServer } from 'node:net'
 
 export interface ProxyProgram {
   readonly port: number
@@ -28,12 +29,19 @@ export async function startProxyProgram(program: string, args: readonly string[]
 
 /** Such a program cannot be given port 0. */
 export async function freePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1')
-  await once(server, 'listening')
-  const { port } = server.address() as AddressInfo
-  server.close()
-  await once(server, 'close')
-  return port
+  for (;;) {
+    // Below those that Linux gives to other programs meanwhile.
+    const port = randomInt(10_000, 32_000)
+    const server = createServer().listen(port, '127.0.0.1')
+    const isFree = await once(server, 'listening').then(
+      () => true,
+      () => false,
+    )
+    if (!isFree) continue
+    server.close()
+    await once(server, 'close')
+    return port
+  }
 }
 
 /** It does not say when it listens. */

@@ -304,6 +304,16 @@ describe('responses', () => {
     }
   })
 
+  test('a body until close is whole if its end is followed by a reset', async () => {
+    const { connection, peer } = await startConnection()
+    const response = new Response()
+    connection.send(request(), response).requestEnd([])
+    await peer.saying('\r\n\r\n')
+    peer.socket.end('HTTP/1.1 200 OK\r\n\r\nabc', () => peer.socket.resetAndDestroy())
+    await response.over()
+    expect(response).toMatchObject({ body: 'abc', trailers: [], error: undefined })
+  })
+
   // Node 22 reports the reset as an end.
   test('a body until close is cut if the upstream resets the connection while nothing is read', async () => {
     const { connection, peer } = await startConnection()
