@@ -30,11 +30,12 @@ export function isBroken(socket: Duplex): boolean {
 
 /**
  * Whether the `end` of a socket stands for a reset. Node 22 reports one as an end if it comes while the socket is not read. An end that a
- * reset follows is one all the same: then, the kernel answers a write (of nothing) with EPIPE instead of ECONNRESET. False behind our own
- * end, where it does not tell them apart.
+ * reset follows is one all the same: then, the kernel answers a write (of nothing) with EPIPE instead of ECONNRESET. False where it cannot
+ * be asked: with TLS, while a write waits, and behind our own end.
  */
 export function isEndOfReset(socket: Duplex): boolean {
-  if (socket.writableEnded || !isBroken(socket)) return false
+  // Node aborts the process if a second write of a TLS socket begins before the first is done.
+  if ('encrypted' in socket || socket.writableLength > 0 || socket.writableEnded || !isBroken(socket)) return false
   let isReset = false
   const onWritten = (error?: NodeJS.ErrnoException | null) => {
     isReset = error?.code === 'ECONNRESET'

@@ -57,6 +57,17 @@ test.each([
   server.close()
 })
 
+// A write of a TLS socket beside one that waits would abort the process.
+test('where it would stand in the way of a write, the end of a socket is not examined', async () => {
+  const { below, accepted, close } = await connected(0)
+  accepted.write(Buffer.alloc(32 << 20))
+  expect(isEndOfReset(accepted)).toBe(false)
+  below.resetAndDestroy()
+  await eventually(() => expect(isBroken(accepted)).toBe(true))
+  expect(isEndOfReset(accepted)).toBe(false)
+  close()
+})
+
 test('a TLS connection at a Unix socket, where the system does not tell, does not count as broken', async () => {
   const folder = await mkdtemp(join(tmpdir(), 'sallyport-tcp-'))
   const { accepted, close } = await connected(join(folder, 'socket'))
