@@ -1,7 +1,7 @@
 /** Limits on buffered bytes: one for the process, and under it one for each runtime that has sessions. */
 import { type BufferBudget, createBufferBudget, SharedBudget } from '../protocol/base/budget.ts'
 import { RuntimeCeilings } from '../protocol/wire/yamux/runtime-ceilings.ts'
-import { shedNetworks } from '../protocol/wire/yamux/shares.ts'
+import { shedStreams } from '../protocol/wire/yamux/shares.ts'
 import type { YamuxStream } from '../protocol/wire/yamux/yamux-stream.ts'
 
 /** As options of `createSession`. */
@@ -24,8 +24,7 @@ class ProcessBudget extends SharedBudget {
   }
 
   override shed(bytes: number): number {
-    const freed = shedNetworks(this, this.#streams(), bytes)
-    return freed + super.shed(bytes - freed)
+    return shedStreams(this, this.#streams(), bytes)
   }
 }
 

@@ -97,7 +97,7 @@ export class Held implements BudgetMember {
   }
 
   shed(bytes: number): number {
-    return shedStreams(this, bytes, (this.#runtimes?.runtimes ?? 0) > 1)
+    return shedStreams(this, this.streams(), bytes)
   }
 
   *streams(): IterableIterator<YamuxStream> {

@@ -1,6 +1,6 @@
 import { type BudgetMember, PRESSURE, SHED_SHARE } from '../../base/budget.ts'
 import { Tally } from '../../base/tally.ts'
-import { Shares, shedStreams } from './shares.ts'
+import { shedStreams } from './shares.ts'
 import type { YamuxStream } from './yamux-stream.ts'
 
 /** The ledger of a session that serves many runtimes. */
@@ -63,13 +63,12 @@ export class RuntimeCeilings implements BudgetMember {
   enforce(runtime: string): void {
     const usedBytes = this.bytesOf(runtime)
     if (usedBytes <= this.#limitBytes) return
-    const shares = new Shares()
-    for (const stream of this.streams()) if (stream.runtime === runtime) shares.add(stream)
-    shares.shed(this, usedBytes - this.#limitBytes * (1 - SHED_SHARE))
+    const streams = [...this.streams()].filter(stream => stream.runtime === runtime)
+    shedStreams(this, streams, usedBytes - this.#limitBytes * (1 - SHED_SHARE))
   }
 
   shed(bytes: number): number {
-    return shedStreams(this, bytes, this.runtimes > 1)
+    return shedStreams(this, this.streams(), bytes)
   }
 
   *streams(): IterableIterator<YamuxStream> {

@@ -1006,14 +1006,13 @@ export const MUTATIONS: readonly Mutation[] = [
     tests: ['test/server/inbox/shares.test.ts'],
   },
   {
-    defence: 'a network that spreads unread bytes over many runtimes pays for all of them',
-    edits: [['protocol/wire/yamux/shares.ts', 'bytes && greedy.mostBytes > most', 'bytes && false']],
-    tests: ['test/protocol/wire/yamux/shares.test.ts', 'test/security/across-runtimes.test.ts'],
-  },
-  {
-    defence: 'a network that keeps bodies at many runtimes, to send them again, pays for all of them',
+    defence: 'a network that has bytes wait at many runtimes pays for all of them',
     edits: [['protocol/base/greediest.ts', 'network.bytes > owner.bytes ? network : owner', 'owner']],
-    tests: ['test/protocol/base/replay-budget.test.ts', 'test/security/across-runtimes.test.ts'],
+    tests: [
+      'test/protocol/wire/yamux/shares.test.ts',
+      'test/protocol/base/replay-budget.test.ts',
+      'test/security/across-runtimes.test.ts',
+    ],
   },
   {
     defence: 'a handshake that began under other authorities',

@@ -1,61 +1,71 @@
 import { expect, test, vi } from 'vitest'
-import { Shares, shedNetworks } from '../../../../protocol/wire/yamux/shares.ts'
+import { shedStreams } from '../../../../protocol/wire/yamux/shares.ts'
 import type { YamuxStream } from '../../../../protocol/wire/yamux/yamux-stream.ts'
 
-/** Streams of some runtimes and callers, whose sizes look random, so that no two sums are equal. */
-function streamsOf(runtimes: number, callers: number, each: number): YamuxStream[] {
-  const count = runtimes * callers * each
-  return Array.from({ length: count }, (_, i) => {
-    const runtime = `runtime-${i % runtimes}`
-    const caller = `192.0.2.${Math.floor(i / runtimes) % callers}`
-    return { runtime, caller, network: caller, closed: i % 7 === 0, unreadBytes: 1 + ((i * i * i * 7_919) % 1_000_003) }
-  }) as unknown as YamuxStream[]
+type Sizes = readonly [runtime: string, network: string, bytes: number, over?: boolean]
+
+/** A ledger that holds streams of these sizes. Notes which of them are shed. */
+function holderOf(sizes: readonly Sizes[]) {
+  const holder = { usedBytes: sizes.reduce((sum, [, , bytes]) => sum + bytes, 0) }
+  const shed: number[] = []
+  const streams = sizes.map(([runtime, network, unreadBytes, closed = false], i) => {
+    const shedStream = () => {
+      shed.push(i)
+      holder.usedBytes -= unreadBytes
+    }
+    return { runtime, network, closed, unreadBytes, session: { shedStream } }
+  })
+  return { holder, shed, streams: streams as unknown as YamuxStream[] }
 }
 
-function added(streams: readonly YamuxStream[]): Shares {
-  const shares = new Shares()
-  for (const stream of streams) shares.add(stream)
-  return shares
+/** Streams of some runtimes and networks, whose sizes look random, so that no two sums are equal. */
+function sizesOf(runtimes: number, networks: number, each: number): Sizes[] {
+  return Array.from({ length: runtimes * networks * each }, (_, i) => {
+    const network = `192.0.2.${Math.floor(i / runtimes) % networks}`
+    return [`runtime-${i % runtimes}`, network, 1 + ((i * i * i * 7_919) % 1_000_003), i % 7 === 0]
+  })
 }
 
-const sum = (streams: Iterable<YamuxStream>) => [...streams].reduce((bytes, { unreadBytes }) => bytes + unreadBytes, 0)
+const sum = (sizes: readonly Sizes[]) => sizes.reduce((bytes, [, , one]) => bytes + one, 0)
 
-/** What is left of one runtime, or one caller. */
-function most(streams: readonly YamuxStream[], by: 'runtime' | 'caller'): YamuxStream[] {
-  const parts = Object.values(Object.groupBy(streams, stream => stream[by])) as YamuxStream[][]
+/** What is left of the one that holds most. */
+function most(sizes: readonly Sizes[], by: (one: Sizes) => string): Sizes[] {
+  const parts = Object.values(Object.groupBy(sizes, by)) as Sizes[][]
   return parts.sort((a, b) => sum(b) - sum(a))[0]!
 }
 
-test('the runtime with the most bytes loses first, there the caller with the most, and of that one what is over, then the largest', () => {
-  let left = streamsOf(3, 5, 8)
-  const shares = added(left)
-  while (left.length > 0) {
-    const of = most(most(left, 'runtime'), 'caller')
-    const [next] = of.sort((a, b) => Number(b.closed) - Number(a.closed) || b.unreadBytes - a.unreadBytes)
-    expect(shares.take()).toBe(next)
-    left = left.filter(stream => stream !== next)
-  }
-  expect(shares.take()).toBe(undefined)
-})
+test.each([
+  [1, 12],
+  [3, 5],
+  [12, 2],
+])(
+  'of %i runtimes and %i networks, whichever holds most loses first, where it holds most, what is over and then the largest',
+  (runtimes, networks) => {
+    const sizes = sizesOf(runtimes, networks, 8)
+    const { holder, shed, streams } = holderOf(sizes)
+    shedStreams(holder, streams, holder.usedBytes)
+    expect(shed).toHaveLength(sizes.length)
+    let left = sizes
+    for (const i of shed) {
+      const [ofRuntime, ofNetwork] = [most(left, one => one[0]), most(left, one => one[1])]
+      const greediest = most(sum(ofNetwork) > sum(ofRuntime) ? ofNetwork : ofRuntime, one => `${one[0]} ${one[1]}`)
+      const [next] = greediest.sort((a, b) => Number(b[3]) - Number(a[3]) || b[2] - a[2])
+      expect(sizes[i]).toBe(next)
+      left = left.filter(one => one !== next)
+    }
+  },
+)
 
 test('however many callers there are, they are looked at once, and not again for each stream', () => {
-  const streams = streamsOf(4, 200, 2)
-  const shares = added(streams)
+  const { holder, streams } = holderOf(sizesOf(4, 200, 2))
   const looks = vi.spyOn(Map.prototype, 'values')
-  for (const _ of streams) shares.take()
-  // The runtimes, and the callers of each.
-  expect(looks).toHaveBeenCalledTimes(1 + 4)
+  shedStreams(holder, streams, holder.usedBytes)
+  // The shares, the runtimes, and the networks.
+  expect(looks).toHaveBeenCalledTimes(3)
   looks.mockRestore()
 })
 
-test.each<
-  [
-    what: string,
-    held: [runtime: string, caller: string, bytes: number, over?: boolean][],
-    bytes: number,
-    lost: number[],
-  ]
->([
+test.each<[what: string, held: Sizes[], bytes: number, lost: number[]]>([
   [
     'a network at several runtimes, where it holds most',
     [
@@ -68,7 +78,7 @@ test.each<
     [2, 0],
   ],
   [
-    'only as far as the runtime that holds most',
+    'only until a runtime holds more',
     [
       ['a', 'x', 5],
       ['b', 'x', 4],
@@ -122,45 +132,28 @@ test.each<
     [3],
   ],
 ])('at the ceiling of all runtimes pays: %s', (_what, held, bytes, lost) => {
-  const shed: number[] = []
-  const holder = { usedBytes: held.reduce((sum, [, , bytes]) => sum + bytes, 0) }
-  const streams = held.map(([runtime, caller, unreadBytes, closed = false], i) => {
-    const shedStream = () => {
-      shed.push(i)
-      holder.usedBytes -= unreadBytes
-    }
-    return { runtime, network: caller, closed, unreadBytes, session: { shedStream } }
-  })
-  const all = streams as unknown as YamuxStream[]
-  const freed = shedNetworks(holder, all, bytes)
-  added(all.filter((_, i) => !shed.includes(i))).shed(holder, bytes - freed)
+  const { holder, shed, streams } = holderOf(held)
+  shedStreams(holder, streams, bytes)
   expect(shed).toEqual(lost)
 })
 
-test('at the ceiling of all runtimes pays: others, if a session ends with the first of its streams that is reset', () => {
-  const holder = { usedBytes: 0 }
-  const shed: string[] = []
-  const made = (runtime: string, caller: string, count: number, dies: boolean) => {
-    const mine = Array.from({ length: count }, () => ({
-      ...{ runtime, network: caller, closed: false, unreadBytes: 10, session: {} },
-    }))
-    const end = (stream: (typeof mine)[number]) => {
-      holder.usedBytes -= stream.unreadBytes
-      stream.unreadBytes = 0
-    }
-    for (const stream of mine) {
-      const shedStream = () => {
-        shed.push(runtime)
-        for (const each of dies ? mine : [stream]) end(each)
+test('at the ceiling of all runtimes pays: less, if a session ends with the first of its streams that is reset', () => {
+  const sizes = [['a', 'x', 30] as const, ['b', 'x', 20] as const, ['c', 'y', 35] as const].flatMap(
+    ([runtime, network, count]) => Array.from({ length: count }, (): Sizes => [runtime, network, 10]),
+  )
+  const { holder, shed, streams } = holderOf(sizes)
+  const ofA = streams.slice(0, 30) as unknown as Array<{ unreadBytes: number; session: { shedStream(): void } }>
+  for (const stream of ofA) {
+    stream.session.shedStream = () => {
+      shed.push(0)
+      for (const each of ofA) {
+        holder.usedBytes -= each.unreadBytes
+        each.unreadBytes = 0
       }
-      stream.session = { shedStream }
-      holder.usedBytes += stream.unreadBytes
     }
-    return mine
   }
-  const streams = [made('a', 'x', 30, true), made('b', 'x', 20, false), made('c', 'y', 35, false)].flat()
-  const all = streams as unknown as YamuxStream[]
-  expect(shedNetworks(holder, all, 500)).toBeGreaterThanOrEqual(300)
-  expect(shed.filter(runtime => runtime === 'a')).not.toHaveLength(0)
-  expect(shed).not.toContain('c')
+  expect(shedStreams(holder, streams, 500)).toBe(500)
+  const lost = (runtime: string) => shed.filter(i => sizes[i]![0] === runtime).length
+  // Of the last two, each keeps half of the rest.
+  expect([lost('a'), lost('b'), lost('c')]).toEqual([1, 2, 18])
 })
