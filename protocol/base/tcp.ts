@@ -29,18 +29,18 @@ export function isBroken(socket: Duplex): boolean {
 }
 
 /**
- * Whether the `end` of a socket stands for a reset. Node 22 reports one as an end if it comes while the socket is not read. An end that a
- * reset follows is one all the same: then, the kernel answers a write (of nothing) with EPIPE instead of ECONNRESET. False where it cannot
- * be asked: with TLS, while a write waits, and behind our own end.
+ * Whether the connection broke although the socket has emitted `end`. Node 22 does that if it breaks while the socket is not read. An end
+ * that a reset follows is one all the same: only then, the kernel answers a write (of nothing) with EPIPE. False where it cannot be asked:
+ * with TLS, while a write waits, and behind our own end.
  */
-export function isEndOfReset(socket: Duplex): boolean {
+export function isFalseEnd(socket: Duplex): boolean {
   // Node aborts the process if a second write of a TLS socket begins before the first is done.
   if ('encrypted' in socket || socket.writableLength > 0 || socket.writableEnded || !isBroken(socket)) return false
-  let isReset = false
+  let code: string | undefined
   const onWritten = (error?: NodeJS.ErrnoException | null) => {
-    isReset = error?.code === 'ECONNRESET'
+    code = error?.code
   }
   // Its own method may have been replaced. An error comes at once.
   Object.getPrototypeOf(socket)._write.call(socket, Buffer.alloc(0), 'buffer', onWritten)
-  return isReset
+  return code !== undefined && code !== 'EPIPE'
 }

@@ -12,7 +12,7 @@ import { SallyportError, toSallyportError } from '../../base/errors.ts'
 import { endFor, type Failing, guardWith } from '../../base/guard.ts'
 import { noLogger } from '../../base/log.ts'
 import { hangUp, resetSocket } from '../../base/reset-socket.ts'
-import { isEndOfReset } from '../../base/tcp.ts'
+import { isFalseEnd } from '../../base/tcp.ts'
 import { BODY_UNKNOWN, type HeaderList, type RequestSink, type ResponseSink } from '../../exchange.ts'
 import { listTokens } from '../headers.ts'
 import { DEFAULT_HTTP_LIMITS, type HttpLimits } from '../limits.ts'
@@ -380,8 +380,8 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, IntakeOw
   readonly #onEnd = (): void => {
     this.#ended = true
     const exchange = this.#exchange
-    if (isEndOfReset(this.#socket)) {
-      this.#broken(brokenUpstream('the upstream reset the connection'))
+    if (isFalseEnd(this.#socket)) {
+      this.#broken(brokenUpstream('the connection to the upstream broke'))
       return
     }
     if (this.#state === 'raw' && exchange !== undefined) {

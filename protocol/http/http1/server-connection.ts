@@ -24,7 +24,7 @@ import { callHandler, endFor, guardWith, stepOf } from '../../base/guard.ts'
 import { type Logger, noLogger } from '../../base/log.ts'
 import { resetSocket } from '../../base/reset-socket.ts'
 import { type Beginner, beginLater } from '../../base/socket-turns.ts'
-import { isBroken, isEndOfReset } from '../../base/tcp.ts'
+import { isBroken, isFalseEnd } from '../../base/tcp.ts'
 import type { Handler, HeaderList, HttpRequest } from '../../exchange.ts'
 import type { ConnectionSet, ManagedConnection } from '../connection-set.ts'
 import { textBytes } from '../headers.ts'
@@ -638,7 +638,7 @@ class Http1ServerConnection
   }
 
   readonly #onEnd = (): void => {
-    if (isEndOfReset(this.#socket)) {
+    if (isFalseEnd(this.#socket)) {
       this.destroy('cancelled')
       return
     }

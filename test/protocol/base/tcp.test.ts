@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { connect as connectTls, createServer, type TLSSocket } from 'node:tls'
 import { expect, test } from 'vitest'
-import { isBroken, isEndOfReset } from '../../../protocol/base/tcp.ts'
+import { isBroken, isFalseEnd } from '../../../protocol/base/tcp.ts'
 import { makeSecrets } from '../../support/secrets.ts'
 import { eventually } from '../../support/until.ts'
 
@@ -41,7 +41,7 @@ test.each([
   ['a FIN', false, (peer: Socket) => peer.end()],
   ['a FIN and a reset', false, (peer: Socket) => peer.end(() => peer.resetAndDestroy())],
   ['a reset behind our own end', false, (peer: Socket, ours: Socket) => ours.end(() => peer.resetAndDestroy())],
-])('the end of a socket that is not read stands for a reset or not: %s', async (_, isReset, end) => {
+])('the end of a socket that is not read is one or not: %s', async (_, isFalse, end) => {
   const server = createTcpServer({ allowHalfOpen: true, pauseOnConnect: true }).listen(0)
   await once(server, 'listening')
   const peer = connect({ port: (server.address() as AddressInfo).port, allowHalfOpen: true })
@@ -52,19 +52,33 @@ test.each([
     ours,
   )
   await new Promise(resolve => setTimeout(resolve, 100))
-  expect(isEndOfReset(ours)).toBe(isReset)
+  expect(isFalseEnd(ours)).toBe(isFalse)
   for (const socket of [peer, ours]) socket.destroy()
   server.close()
+})
+
+// As the kernel answers a write after a reset, unanswered probes, a lost route, an end and a reset, or nothing of them.
+test.each([
+  ['ECONNRESET', true],
+  ['ETIMEDOUT', true],
+  ['EHOSTUNREACH', true],
+  ['EPIPE', false],
+  [undefined, false],
+])('the end of a broken socket is one, or not, by how a write fails: %s', (code, isFalse) => {
+  const error = code === undefined ? null : Object.assign(new Error(code), { code })
+  const kind = { _write: (_chunk: Buffer, _encoding: string, done: (error: Error | null) => void) => done(error) }
+  const socket = Object.assign(Object.create(kind), { _handle: { getpeername: () => -107 }, writableLength: 0 })
+  expect(isFalseEnd(socket)).toBe(isFalse)
 })
 
 // A write of a TLS socket beside one that waits would abort the process.
 test('where it would stand in the way of a write, the end of a socket is not examined', async () => {
   const { below, accepted, close } = await connected(0)
   accepted.write(Buffer.alloc(32 << 20))
-  expect(isEndOfReset(accepted)).toBe(false)
+  expect(isFalseEnd(accepted)).toBe(false)
   below.resetAndDestroy()
   await eventually(() => expect(isBroken(accepted)).toBe(true))
-  expect(isEndOfReset(accepted)).toBe(false)
+  expect(isFalseEnd(accepted)).toBe(false)
   close()
 })
 
