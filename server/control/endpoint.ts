@@ -19,6 +19,7 @@ import { dropsAny } from '../../protocol/base/certificates.ts'
 import { messageOf } from '../../protocol/base/errors.ts'
 import { endFor, type Guard, guardWith, ignore, logGuard } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
+import { ReadPause } from '../../protocol/base/read-pause.ts'
 import { KEEP_ALIVE } from '../../protocol/base/tcp.ts'
 import { ASKING, INTERMEDIATE, MODERN } from '../../protocol/base/tls-profile.ts'
 import { ignoreRest } from '../../protocol/http/http1/ignore-rest.ts'
@@ -216,7 +217,10 @@ export class ControlEndpoint {
       return
     }
     const guard = guardWith(error => this.#broken(error, socket))
+    const pause = new ReadPause(socket)
+    pause.begin()
     const admit = guard((identity: Identity) => {
+      pause.end()
       const startedAt = performance.now()
       const reason = this.#options.gate(identity, address)
       if (reason !== undefined) {
@@ -233,6 +237,7 @@ export class ControlEndpoint {
       pending.charge(performance.now() - startedAt)
     })
     const refuse = guard((error: unknown) => {
+      pause.end()
       const { reason, detail } = explain(error)
       refuseUpgrade(socket, reason, requestId)
       this.#refused(reason, detail, requestId, address)

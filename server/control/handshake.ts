@@ -104,8 +104,9 @@ export function refusalText(
   return { head, body, status }
 }
 
-/** Answers on a socket that `node:http` has handed over, and closes it. */
+/** Answers on a socket that `node:http` has handed over, and closes it. What still comes is discarded. */
 export function refuseUpgrade(socket: Duplex, reason: RefusalReason, requestId: string): void {
   const { head, body, status } = refusalText(reason, requestId)
   socket.end(`HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\n${head.join('\r\n')}\r\n\r\n${body}`)
+  socket.resume()
 }

@@ -2,12 +2,13 @@
 import { subscribe, unsubscribe } from 'node:diagnostics_channel'
 import { once } from 'node:events'
 import { connect as connectTcp, type Socket } from 'node:net'
-import { connect as connectTls } from 'node:tls'
+import { connect as connectTls, type TLSSocket } from 'node:tls'
 import { CompactSign, importJWK, SignJWT } from 'jose'
 import { afterEach, describe, expect, test, vi } from 'vitest'
 import { WebSocket } from 'ws'
 import { noLogger } from '../../protocol/base/log.ts'
 import { CONNECT_PATH, SUBPROTOCOL } from '../../protocol/wire/control.ts'
+import { ControlEndpoint } from '../../server/control/endpoint.ts'
 import type { Server } from '../../server/server.ts'
 import {
   always,
@@ -34,6 +35,7 @@ const startControl = async (options: Parameters<typeof startServer>[0] = {}) => 
 }
 afterEach(async () => {
   vi.useRealTimers()
+  vi.restoreAllMocks()
   await server.close({ graceMs: 0 })
 })
 
@@ -166,6 +168,49 @@ describe('W2 the handshake is bounded', () => {
     await client.closed
     await eventually(() => expect(server.stats()).toMatchObject({ sessionsOpened: 1, sessionsEnded: 1 }))
   })
+
+  test.each([
+    [true, 101],
+    [false, 401],
+  ])(
+    'while its token is checked, nothing that a client sends waits in pieces, and none is lost (valid: %s)',
+    async (valid, status) => {
+      const upgrade = vi.spyOn(ControlEndpoint.prototype, 'upgrade')
+      const checked = Promise.withResolvers<boolean>()
+      await startControl({ auth: { jwks: (await makeWorld()).keys.jwks, isRevoked: () => checked.promise } })
+      const socket = (await rawTls()) as TLSSocket
+      socket.setNoDelay()
+      let heard = ''
+      socket.on('data', chunk => (heard += chunk.toString('latin1')))
+      const fields = ['Host: a', 'Connection: upgrade', 'Upgrade: websocket', 'Sec-WebSocket-Version: 13']
+      fields.push(`Sec-WebSocket-Protocol: ${SUBPROTOCOL}`, 'Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==')
+      fields.push(`Authorization: Bearer ${await token('demo')}`)
+      socket.write(`GET ${CONNECT_PATH} HTTP/1.1\r\n${fields.join('\r\n')}\r\n\r\n`)
+      await eventually(() => expect(upgrade).toHaveBeenCalled())
+      const taken = upgrade.mock.calls[0]![1] as TLSSocket
+      // It does not wait for the answer, and sends one byte in each TLS record.
+      const hello = { type: 'hello', minor: 0, software: 'test/1', instance: 'instance-1', startedMs: 1, lastEpoch: 0 }
+      const frames = [{ ...hello, connection: 0 }, ...Array.from({ length: 300 }, () => ({ type: 'unknown' }))].map(
+        one => {
+          const payload = Buffer.from(JSON.stringify(one))
+          return Buffer.concat([Buffer.from([0x81, 0x80 + payload.length, 0, 0, 0, 0]), payload])
+        },
+      )
+      const sent = Buffer.concat(frames)
+      for (let at = 0; at < sent.length; at++) {
+        socket.write(sent.subarray(at, at + 1))
+        await new Promise(setImmediate)
+      }
+      const { buffer } = (taken as unknown as { _readableState: { buffer: unknown[] } })._readableState
+      expect(buffer.length).toBeLessThanOrEqual(1)
+      checked.resolve(!valid)
+      await eventually(() => expect(heard).toMatch(new RegExp(`^HTTP/1.1 ${status} `)))
+      if (valid) await eventually(() => expect(heard).toContain('"welcome"'))
+      const gone = once(taken, 'close')
+      socket.end()
+      await gone
+    },
+  )
 
   test('silent connections wait, and are refused over the bound', async () => {
     await startControl({ limits: { handshakesWaiting: 20, handshakesWaitingPerAddress: 10, handshakeMs: 60_000 } })

@@ -15,6 +15,7 @@ import { Gathered, SMALL_PIECE_BYTES } from '../../base/gathered.ts'
 import { callHandler, endFor, type Failing, guardWith, logDefect, logGuard, stepOf } from '../../base/guard.ts'
 import type { Logger } from '../../base/log.ts'
 import { withoutQuery } from '../../base/path.ts'
+import { ReadPause } from '../../base/read-pause.ts'
 import { resetSocket } from '../../base/reset-socket.ts'
 import { isBroken } from '../../base/tcp.ts'
 import {
@@ -141,6 +142,8 @@ class MountedResponse implements ResponseSink, Failing, Unended {
   static readonly #flushDue = stepOf<MountedResponse>(response => response.#flush())
   static readonly #deliveredDue = stepOf<MountedResponse>(response => response.#endDelivered())
   readonly #request: IncomingMessage
+  /** Of its body, if it has one. */
+  #pause: ReadPause | undefined
   readonly #response: ServerResponse
   readonly #logger: Logger
   readonly #limits: HttpLimits
@@ -199,15 +202,18 @@ class MountedResponse implements ResponseSink, Failing, Unended {
     this.#reading = true
     this.#readAt = performance.now()
     this.#watch.within(LOOK_MS)
+    const pause = new ReadPause(this.#request.socket, this.#request)
+    this.#pause = pause
     const guard = guardWith(error => this.threw(error))
     const onData = guard((chunk: Buffer) => {
       this.#readAt = performance.now()
       this.#ahead += chunk.length
-      if (this.#isFull) this.#request.pause()
+      if (this.#isFull) pause.begin()
       sink.requestData(chunk)
     })
     const onEnd = guard(() => {
       this.#reading = false
+      pause.end()
       if (this.#refused) return
       const trailers = this.#request.rawTrailers.map((text, i) => (i % 2 === 0 ? text.toLowerCase() : text))
       sink.requestEnd(stripTrailers(trailers))
@@ -215,7 +221,7 @@ class MountedResponse implements ResponseSink, Failing, Unended {
     })
     const onFollowed = guard(() => {
       this.#followed = true
-      this.#request.resume()
+      pause.end()
     })
     this.#request.on('data', onData)
     this.#request.once('end', onEnd)
@@ -438,6 +444,7 @@ class MountedResponse implements ResponseSink, Failing, Unended {
     this.#refused = true
     this.#reading = false
     this.#request.removeAllListeners('data').resume()
+    this.#pause?.end()
   }
 
   /** To a caller that reads until the close, a plain close would look like a proper end. */
@@ -459,7 +466,7 @@ class MountedResponse implements ResponseSink, Failing, Unended {
     this.#ahead -= bytes
     if (!wasFull || this.#isFull) return
     this.#readAt = performance.now()
-    this.#request.resume()
+    this.#pause?.end()
   }
 
   get #isFull(): boolean {

@@ -6,6 +6,7 @@ import type { Server as HttpServer, IncomingMessage, ServerResponse } from 'node
 import process from 'node:process'
 import type { Duplex } from 'node:stream'
 import { guardWith, ignore } from '../../base/guard.ts'
+import { ReadPause } from '../../base/read-pause.ts'
 import { keepProbing } from '../../base/tcp.ts'
 import { listTokens } from '../headers.ts'
 import { DEFAULT_HTTP_LIMITS } from '../limits.ts'
@@ -64,15 +65,21 @@ const MOMENT_MS = 1000
 function atTurn(request: IncomingMessage, response: ServerResponse, begin: () => void): void {
   const { socket } = request
   let next = begin
+  const pause = new ReadPause(socket, request)
+  // A caller without a body that leaves is noticed.
+  if (hasBody(request)) pause.begin()
   const wait = setTimeout(() => {
     next = () => socket.destroySoon()
     // While its body is not read, Node would not notice a caller that leaves.
-    request.resume()
+    pause.end()
   }, MOMENT_MS).unref()
   response.once('socket', () => {
     clearTimeout(wait)
     // Node sends a 100 first.
-    process.nextTick(() => socket.destroyed || next())
+    process.nextTick(() => {
+      pause.end()
+      if (!socket.destroyed) next()
+    })
   })
 }
 

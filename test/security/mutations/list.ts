@@ -222,6 +222,11 @@ export const MUTATIONS: readonly Mutation[] = [
     tests: ['test/protocol/http/http1/socket-reader.test.ts'],
   },
   {
+    defence: 'a pause of what Node reads by itself stops reading at once',
+    edits: [['protocol/base/read-pause.ts', 'if (!this.#turns.canPause)', 'if (this.#turns.canPause)']],
+    tests: ['test/protocol/http/http1/mounted-pause.test.ts'],
+  },
+  {
     defence: 'many sockets with short reads leave others their turns',
     edits: [['protocol/base/socket-turns.ts', 'const LONG_TURN_MS = 8', 'const LONG_TURN_MS = 1e9']],
     tests: ['test/protocol/base/socket-turns.test.ts'],
