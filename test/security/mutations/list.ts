@@ -223,7 +223,7 @@ export const MUTATIONS: readonly Mutation[] = [
   },
   {
     defence: 'a pause of what Node reads by itself stops reading at once',
-    edits: [['protocol/base/read-pause.ts', 'if (!this.#turns.canPause)', 'if (this.#turns.canPause)']],
+    edits: [['protocol/base/read-pause.ts', '    this.#turns.pause()\n    // `node:http`', '    // `node:http`']],
     tests: ['test/protocol/http/http1/mounted-pause.test.ts'],
   },
   {
