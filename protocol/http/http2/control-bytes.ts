@@ -8,6 +8,8 @@ const WINDOW_SHARE = 40
 const PIECE_ECHO_BYTES = 17 + 2 * 13
 /** And this much for each request, beside its head and body. */
 const REQUEST_CONTROL_BYTES = 4 * 1024
+/** What is left of that after requests is kept for as many as are usually under way at most. Frames of more are no longer on their way. */
+const MOST_LEFT = 100 * REQUEST_CONTROL_BYTES
 
 export class ControlBytes {
   /** What requests that are over account for, and the surplus at the last look. */
@@ -27,9 +29,11 @@ export class ControlBytes {
     if (left > 0) return left
     const { controlBytes, sender, streams } = connection
     const echoed = Math.floor(written / WINDOW_SHARE) + sender.pieces * PIECE_ECHO_BYTES
-    const surplus = Math.max(0, controlBytes - echoed - this.#accounted - streams.size * REQUEST_CONTROL_BYTES)
+    const others = Math.max(0, controlBytes - echoed)
+    const surplus = Math.max(0, others - this.#accounted - streams.size * REQUEST_CONTROL_BYTES)
     if (surplus - this.#surplus > (limit * (now - this.#lookedAt)) / 1000) tooMany()
     this.#surplus = surplus
+    this.#accounted = Math.min(this.#accounted, others + MOST_LEFT)
     this.#lookedAt = now
     return LOOK_MS
   }
