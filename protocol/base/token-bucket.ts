@@ -15,10 +15,14 @@ export class TokenBucket {
 
   /** Returns false, and takes nothing, if the bucket does not have enough tokens. */
   take(now = performance.now(), tokens = 1): boolean {
-    this.#tokens = Math.min(this.#burst, this.#tokens + (now - this.#at) * this.#perMs)
-    this.#at = now
-    if (this.#tokens < tokens) return false
+    if (!this.has(tokens, now)) return false
     this.#tokens -= tokens
     return true
+  }
+
+  has(tokens: number, now = performance.now()): boolean {
+    this.#tokens = Math.min(this.#burst, this.#tokens + (now - this.#at) * this.#perMs)
+    this.#at = now
+    return this.#tokens >= tokens
   }
 }

@@ -71,6 +71,8 @@ export class Capture implements RequestSink, ResponseSink, Failing {
   span: Span | undefined
   /** @internal Room reserved for it in the ledger. */
   reservedBytes = 0
+  /** @internal Resolves once room is reserved for all parts that were given to the store. */
+  room: Promise<void> | undefined
   /** @internal MACs of the parts that are already in the store, by part number. `undefined` if there are none. */
   macs: string[] | undefined
   #sealing: Sealing | undefined

@@ -120,11 +120,7 @@ export class WebhookIntake {
       capture.macs ??= []
       capture.macs[n] = mac
     }
-    // The parts must reach the store in order, so none waits for it.
-    if (this.#isCrowded(request.runtime!, capture.lane) || this.#isScarce(request.runtime!)) {
-      detached(this.logger, 'counting the inbox failed', this.#recount(capture))
-    }
-    this.#reserve(capture, part.length)
+    await this.#reserveInTurn(capture, () => part.length)
     await this.#store.apply({ op: 'part', id, n, bytes: part })
   }
 
@@ -134,6 +130,8 @@ export class WebhookIntake {
   }
 
   async #forget(capture: Capture): Promise<void> {
+    // A part that waits for room would be stored after that.
+    await capture.room?.catch(() => {})
     await this.#forgetParts(capture.id)
     this.#release(capture)
   }
@@ -165,7 +163,7 @@ export class WebhookIntake {
     try {
       const { head, rest } = sealedParts(capture, captured)
       const bytes = head.length + captured.bodyBytes + (capture.sealing === undefined ? 0 : SEAL_BYTES * captured.parts)
-      await this.#reserveSurely(capture, bytes - capture.reservedBytes)
+      await this.#reserveInTurn(capture, () => bytes - capture.reservedBytes)
       const made = this.#messageOf(capture, captured, bytes, underWay !== undefined)
       const message = this.#parts.mac?.addMacs(made, capture.macs ?? [], head, rest) ?? made
       const applied = await this.#store.apply({ op: 'append', message, head, rest })
@@ -192,11 +190,19 @@ export class WebhookIntake {
   /** Reserves room for more bytes of a webhook, and the first time also for the webhook itself. */
   #reserve(capture: Capture, bytes: number): void {
     const isNew = capture.reservedBytes === 0
-    this.#admit(capture, isNew, bytes)
-    if (!this.#ledger.reserve(capture.request.runtime!, isNew ? 1 : 0, bytes)) {
-      throw new StoreError('full', 'a quota is used up')
-    }
+    const { runtime } = capture.request
+    const rates = this.#admit(capture, isNew, bytes)
+    if (!this.#ledger.reserve(runtime!, isNew ? 1 : 0, bytes)) throw new StoreError('full', 'a quota is used up')
+    // One that is refused takes nothing, since it is tried again after a new count.
+    for (const [rate, webhooks] of rates) rate.take(undefined, webhooks)
     capture.reservedBytes += bytes
+  }
+
+  /** Parts must reach the store in order, so each waits until those before it have room. */
+  #reserveInTurn(capture: Capture, bytes: () => number): Promise<void> {
+    const reserve = () => this.#reserveSurely(capture, bytes())
+    capture.room = capture.room === undefined ? reserve() : capture.room.then(reserve)
+    return capture.room
   }
 
   /** Does the same, and is refused only by counts that are not out of date. */
@@ -234,32 +240,43 @@ export class WebhookIntake {
     capture.reservedBytes = 0
   }
 
-  #admit({ request, lane, isVerified }: Capture, isNew: boolean, bytes: number): void {
+  /** Returns what it takes of the rates of its sender. */
+  #admit(
+    { request, lane, isVerified }: Capture,
+    isNew: boolean,
+    bytes: number,
+  ): [rate: TokenBucket, webhooks: number][] {
     const runtime = request.runtime!
-    const { messagesPerLane, messagesPerRuntime, bytesPerRuntime, bytes: allBytes } = this.#parts.limits
+    const {
+      messagesPerLane,
+      messagesPerRuntime,
+      bytesPerRuntime,
+      bytes: allBytes,
+      unverifiedPerMinute,
+    } = this.#parts.limits
     if (isNew && this.#lanes.waiting(runtime, lane) > messagesPerLane) throw new StoreError('full', 'the lane is full')
-    if (isVerified) return
+    if (isVerified || unverifiedPerMinute === 0) return []
     const network = networkOf(request.caller!.address)
     // A long webhook counts as several, by its share of the byte quota.
     const sizeOf = (quota: number) => (bytes / quota) * messagesPerRuntime
+    const rates: [TokenBucket, number][] = []
     if (this.#isCrowded(runtime, lane) || this.#ledger.isScarce(runtime)) {
-      this.#limitRate(`${runtime} ${network}`, Math.max(isNew ? 1 : 0, sizeOf(bytesPerRuntime)))
+      rates.push([this.#rateOf(`${runtime} ${network}`), Math.max(isNew ? 1 : 0, sizeOf(bytesPerRuntime))])
     }
-    if (this.#ledger.isScarceForAll) this.#limitRate(network, sizeOf(allBytes))
+    if (this.#ledger.isScarceForAll) rates.push([this.#rateOf(network), sizeOf(allBytes)])
+    if (rates.every(([rate, webhooks]) => rate.has(webhooks))) return rates
+    throw new StoreError(
+      'full',
+      'the address sends more unverified webhooks than are allowed while the quota is scarce',
+    )
   }
 
-  #limitRate(sender: string, webhooks: number): void {
+  #rateOf(sender: string): TokenBucket {
     const { unverifiedPerMinute } = this.#parts.limits
-    if (unverifiedPerMinute === 0) return
-    const bucket = this.#unverified.get(sender) ?? new TokenBucket(unverifiedPerMinute, unverifiedPerMinute / 60)
+    const rate = this.#unverified.get(sender) ?? new TokenBucket(unverifiedPerMinute, unverifiedPerMinute / 60)
     // One that is forgotten begins anew. There are so many only if their webhooks would fill the quotas in any case.
-    this.#unverified.putWithin(MAX_RATES, sender, bucket)
-    if (!bucket.take(undefined, webhooks)) {
-      throw new StoreError(
-        'full',
-        'the address sends more unverified webhooks than are allowed while the quota is scarce',
-      )
-    }
+    this.#unverified.putWithin(MAX_RATES, sender, rate)
+    return rate
   }
 
   #messageOf(capture: Capture, captured: Captured, bytes: number, attempted: boolean): NewMessage {

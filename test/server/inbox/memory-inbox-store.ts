@@ -69,6 +69,9 @@ export class MemoryDisk {
         if (at >= 0) this.messages.splice(at, 1)
         return { status: at >= 0 ? 'done' : 'absent', id: change.id }
       }
+      case 'forget':
+        for (const key of this.parts.keys()) if (key.startsWith(`${change.id} `)) this.parts.delete(key)
+        return { status: 'done', id: change.id }
       case 'rules':
         this.rules.set(change.runtime, { rules: change.rules, seen: change.at })
         return { status: 'done', id: change.runtime }

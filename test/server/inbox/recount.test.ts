@@ -102,6 +102,11 @@ function start(limits: Partial<InboxLimits>) {
 
 const ms = async (count: number) => void (await vi.advanceTimersByTimeAsync(count))
 
+async function settled(sent: Promise<number>): Promise<number> {
+  await ms(100)
+  return await sent
+}
+
 const KIB = 1024
 const ONE: (nr: number) => string = () => '/webhooks/a'
 const EACH: (nr: number) => string = nr => `/webhooks/${nr}`
@@ -170,6 +175,46 @@ test('the parts of long webhooks are not refused either', async () => {
   await ms(100)
   expect((await Promise.all(told)).filter(status => status !== 202)).toEqual([])
   expect(stores[0].asked.length).toBeLessThan(28)
+})
+
+test.each([
+  ['only the first part has room before the next count', 1.2],
+  ['no part has', 0.8],
+])('parts wait for a count that is out of date, in their order: %s', async (_what, share) => {
+  const { send, disk } = start({ bytesPerRuntime: 4096 * KIB, unverifiedPerMinute: 0 })
+  // Another server delivers all of it, but here it counts as waiting until the next sweep.
+  expect(await settled(send('/webhooks/a', (4096 - 512 * share) * KIB))).toBe(202)
+  await ms(5000)
+  expect(await settled(send('/webhooks/a', 1700 * KIB))).toBe(202)
+  await ms(5000)
+  expect(disk.messages.map(({ state }) => state)).toEqual(['delivered', 'delivered'])
+})
+
+test('a webhook of a full store leaves no part behind', async () => {
+  const { send, state, disk, delivering, storing } = start({ bytesPerRuntime: 4096 * KIB, unverifiedPerMinute: 0 })
+  state.isLive = false
+  expect(await settled(send('/webhooks/a', 3500 * KIB))).toBe(202)
+  await ms(5000)
+  const parts = disk.parts.size
+  expect(await settled(send('/webhooks/a', 1700 * KIB))).toBe(503)
+  await ms(5000)
+  expect(disk.parts.size).toBe(parts)
+  state.isLive = true
+  delivering.wake(undefined)
+  await ms(35_000)
+  expect(storing.stats().bytes).toBe(0)
+  expect(await settled(send('/webhooks/a', 3900 * KIB))).toBe(202)
+})
+
+test('a webhook that is refused takes nothing of the rate of its sender', async () => {
+  const { send, state, disk } = start({ messagesPerRuntime: 4, unverifiedPerMinute: 3 })
+  state.isLive = false
+  const told: number[] = []
+  for (let nr = 0; nr < 5; nr++) told.push(await settled(send(EACH(nr))))
+  expect(told).toEqual([202, 202, 202, 202, 503])
+  disk.messages.pop()
+  await ms(5000)
+  expect(await settled(send(EACH(5)))).toBe(202)
 })
 
 test('a store that is not near a limit is not asked between sweeps', async () => {
