@@ -24,7 +24,8 @@ class ProcessBudget extends SharedBudget {
   }
 
   override shed(bytes: number): number {
-    return shedStreams(this, this.#streams(), bytes)
+    const freed = shedStreams(this, this.#streams(), bytes)
+    return freed + super.shed(bytes - freed)
   }
 }
 

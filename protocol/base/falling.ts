@@ -11,7 +11,7 @@ export class Falling<One extends Holder> {
   constructor(all: Iterable<One>) {
     this.#heap = [...all]
     this.#bytes = this.#heap.map(({ bytes }) => bytes)
-    for (let at = this.#heap.length >> 1; at >= 0; at--) this.#sink(at)
+    for (let at = (this.#heap.length >> 1) - 1; at >= 0; at--) this.#sink(at)
   }
 
   get most(): One | undefined {

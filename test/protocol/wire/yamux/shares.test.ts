@@ -56,6 +56,12 @@ test.each([
   },
 )
 
+test('if nothing waits, nothing is lost', () => {
+  const { holder, shed, streams } = holderOf([['a', 'x', 0]])
+  expect(shedStreams(holder, streams, 5)).toBe(0)
+  expect(shed).toEqual([])
+})
+
 test('however many callers there are, they are looked at once, and not again for each stream', () => {
   const { holder, streams } = holderOf(sizesOf(4, 200, 2))
   const looks = vi.spyOn(Map.prototype, 'values')
