@@ -9,6 +9,11 @@ interface Share {
   readonly bytes: number
 }
 
+/** By which a share is found. No owner has a space in its name. */
+export function shareName(owner: string, network: string): string {
+  return `${owner} ${network}`
+}
+
 /** An owner, or a network. */
 class Party<One extends Share> {
   bytes = 0

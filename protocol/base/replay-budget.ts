@@ -1,5 +1,5 @@
 import { SHED_SHARE } from './budget.ts'
-import { Greediest } from './greediest.ts'
+import { Greediest, shareName } from './greediest.ts'
 
 /** A body that one exchange keeps. */
 export interface ReplayedBody {
@@ -37,10 +37,10 @@ export class ReplayBudget {
 
   /** More of `body` is kept. It may be among those that are released. */
   add(body: ReplayedBody, bytes: number): void {
-    const name = nameOf(body)
+    const { owner, network } = body
+    const name = shareName(owner, network)
     let share = this.#shares.get(name)
     if (share === undefined) {
-      const { owner, network } = body
       share = { owner, network, bytes: 0, bodies: new Map() }
       this.#shares.set(name, share)
     }
@@ -64,7 +64,7 @@ export class ReplayBudget {
 
   /** Does nothing if nothing of it is counted. */
   delete(body: ReplayedBody): void {
-    const name = nameOf(body)
+    const name = shareName(body.owner, body.network)
     const share = this.#shares.get(name)
     const bytes = share?.bodies.get(body)
     if (share === undefined || bytes === undefined) return
@@ -73,9 +73,4 @@ export class ReplayBudget {
     if (share.bodies.size === 0) this.#shares.delete(name)
     this.used -= bytes
   }
-}
-
-/** No owner has a space in its name. */
-function nameOf({ owner, network }: ReplayedBody): string {
-  return `${owner} ${network}`
 }

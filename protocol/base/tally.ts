@@ -7,12 +7,6 @@ export class Tally {
     return this.#numbers.size
   }
 
-  get most(): number {
-    let most = 0
-    for (const number of this.#numbers.values()) most = Math.max(most, number)
-    return most
-  }
-
   of(key: string): number {
     return this.#numbers.get(key) ?? 0
   }

@@ -1,4 +1,4 @@
-import { Greediest } from '../../base/greediest.ts'
+import { Greediest, shareName } from '../../base/greediest.ts'
 import type { YamuxStream } from './yamux-stream.ts'
 
 /** What callers of one network have left unread of one runtime. */
@@ -36,8 +36,7 @@ function sharesOf(streams: Iterable<YamuxStream>): Iterable<Share> {
   const shares = new Map<string, Share>()
   for (const stream of streams) {
     if (stream.unreadBytes === 0) continue
-    // No runtime has a space in its name.
-    const name = `${stream.runtime} ${stream.network}`
+    const name = shareName(stream.runtime, stream.network)
     let share = shares.get(name)
     if (share === undefined) {
       share = new Share(stream)
