@@ -177,9 +177,7 @@ export class PostgresStore extends GroupedStore {
 
   /** Uses the connection regularly. Load balancers and firewalls forget idle connections, and the next webhook would be refused. */
   #keepAlive(connections: Connections): void {
-    const lost = this.guard((error: unknown) => {
-      if (this.#connections === connections) this.#failed(error)
-    })
+    const lost = this.guard((error: unknown) => this.#failed(error, connections))
     connections.writer.query('SELECT').catch(lost)
   }
 
@@ -231,7 +229,7 @@ export class PostgresStore extends GroupedStore {
       this.shared.reload()
     })
     const failed = this.guard((error: unknown) => {
-      if (this.#connections === connections) this.#failed(error)
+      this.#failed(error, connections)
       // PostgreSQL refused to read them now, for example because it has too many connections. Nobody tells of the change again.
       if (isCurrent()) this.#reloadTimer ??= setTimeout(retry, RELOAD_MS).unref()
     })
@@ -266,31 +264,35 @@ export class PostgresStore extends GroupedStore {
   }
 
   protected override async commit(changes: readonly Change[]): Promise<readonly (ChangeResult | StoreError)[]> {
+    const connections = this.#connections!
     // On close, the last group is committed while the one before may still be under way.
-    const committing = this.#committing.then(() => this.#commitOrEach(changes))
+    const committing = this.#committing.then(() => this.#commitOrEach(connections, changes))
     this.#committing = committing.catch(() => {})
     return await committing
   }
 
   /** If PostgreSQL refuses a group, its changes are tried one by one, so that one bad change does not fail the others. */
-  async #commitOrEach(changes: readonly Change[]): Promise<readonly (ChangeResult | StoreError)[]> {
+  async #commitOrEach(
+    connections: Connections,
+    changes: readonly Change[],
+  ): Promise<readonly (ChangeResult | StoreError)[]> {
     try {
-      return await this.#transaction(changes)
+      return await this.#transaction(connections, changes)
     } catch (error) {
-      if (changes.length === 1 || !refusesChange(error)) throw this.#failed(error)
+      if (changes.length === 1 || !refusesChange(error)) throw this.#failed(error, connections)
     }
     const results: (ChangeResult | StoreError)[] = []
     for (const change of changes) {
-      const one = this.#transaction([change], BEGIN_SINGLE)
-      results.push(await one.then(([applied]) => applied!).catch((error: unknown) => this.#failed(error)))
+      const one = this.#transaction(connections, [change], BEGIN_SINGLE)
+      results.push(await one.then(([applied]) => applied!).catch((error: unknown) => this.#failed(error, connections)))
     }
     return results
   }
 
-  /** Sends all changes in one round trip, then the notifications together with the COMMIT. */
-  async #transaction(changes: readonly Change[], begin = 'BEGIN'): Promise<ChangeResult[]> {
-    const writer = this.#connections?.writer
-    if (writer === undefined) throw this.away()
+  /** Sends all changes in one round trip, then the notifications together with the COMMIT. Sends nothing once the commit is given up. */
+  async #transaction(connections: Connections, changes: readonly Change[], begin = 'BEGIN'): Promise<ChangeResult[]> {
+    if (this.#connections !== connections || !this.isOpen) throw new StoreError('away', 'the connection was lost')
+    const { writer } = connections
     const self = { server: this.#server, graceMs: this.#graceMs }
     const undo = () => writer.query('ROLLBACK')
     const ask = ({ name, text, values }: sql.Statement) =>
@@ -308,7 +310,7 @@ export class PostgresStore extends GroupedStore {
     if (ended.command !== 'COMMIT') throw new Error('PostgreSQL rolled the transaction back')
     const ofRules = changes.filter(change => change.op === 'rules' || change.op === 'pause')
     this.#rulesChanges.push(...ofRules)
-    if (ofRules.length > 0 && this.#connections?.writer === writer) this.#reload(this.#connections)
+    if (ofRules.length > 0 && this.#connections === connections) this.#reload(connections)
     return await Promise.all(changes.map((change, i) => this.#applied(change, rows[i])))
   }
 
@@ -328,22 +330,23 @@ export class PostgresStore extends GroupedStore {
     return Math.max(0, Math.ceil(this.#graceEndsMs - performance.now()))
   }
 
-  /** Turns an error into a {@link StoreError}. If the connection broke, all connections are reopened. */
-  #failed(error: unknown): StoreError {
+  /** Turns an error into a {@link StoreError}. If one of the connections broke, all are reopened, unless they were already. */
+  #failed(error: unknown, connections: Connections): StoreError {
     if (error instanceof StoreError) return error
-    if (endsConnection(error)) this.lost(error as Error)
+    if (this.#connections === connections && endsConnection(error)) this.lost(error as Error)
     return storeErrorOf(error)
   }
 
   // Queries.
 
   async #ask<Row extends QueryResultRow>(text: string, values: readonly unknown[]): Promise<Row[]> {
-    if (!this.isOpen || this.#connections === undefined) throw this.away()
+    const connections = this.#connections
+    if (!this.isOpen || connections === undefined) throw this.away()
     try {
-      const { rows } = await this.#connections.readers.query<Row>(text, [...values])
+      const { rows } = await connections.readers.query<Row>(text, [...values])
       return rows
     } catch (error) {
-      throw this.#failed(error)
+      throw this.#failed(error, connections)
     }
   }
 

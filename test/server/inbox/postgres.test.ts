@@ -374,6 +374,25 @@ describe.runIf(needs('postgres'))('a real one', () => {
     }
   })
 
+  test('webhooks that are given up as a connection breaks are not stored over the next one', async () => {
+    const store = await start({ queryMs: 2000 })
+    const states: boolean[] = []
+    store.onState = state => void states.push(state.open)
+    const other = await another()
+    await other.query('BEGIN; LOCK TABLE sallyport_inbox.messages IN SHARE MODE')
+    const appended = Promise.allSettled(Array.from({ length: 60 }, (_, i) => append(store, message(`${i}`))))
+    const alone = `SELECT FROM pg_stat_activity WHERE query LIKE 'WITH same%' AND wait_event_type = 'Lock'`
+    await until(async () => (await postgres.query(alone)).length > 0)
+    const ended = `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'WITH busy%'`
+    await postgres.query(ended)
+    await until(() => states.length > 2)
+    await other.end()
+    expect((await appended).filter(({ status }) => status === 'fulfilled')).toEqual([])
+    expect(states).toEqual([true, false, true])
+    expect(await append(store, message('next'))).toMatchObject({ status: 'stored' })
+    expect((await store.list({ limit: 99 })).map(({ id }) => id)).toEqual(['next'])
+  })
+
   test('a database that hangs is not waited for at the end', async () => {
     await eventually(async () => {
       const store = await start()
