@@ -43,8 +43,12 @@ export interface PostgresOptions extends PostgresLogin {
 /** Long enough to survive one renewal that runs into the query timeout, and the one after it. */
 const LEASE_MS = 30_000
 export const QUERY_MS = 8000
-/** For changes that are retried one by one after their group failed. They wait for locks only briefly: others wait behind them. */
-const BEGIN_SINGLE = 'BEGIN; SET LOCAL lock_timeout = 100'
+/**
+ * For changes that are retried one by one after their group failed. The group may have waited for locks for two seconds, and webhooks wait
+ * behind it before they do the same. So this is less than half of what they may take, and each waits for locks only briefly.
+ */
+const SINGLES_MS = 2500
+const SINGLE_LOCK_MS = 100
 /** How long to wait before rules that could not be read are read again. */
 const RELOAD_MS = 1000
 /** How much longer than reading the rules the time until the next reading is, up to that: a client may change its own all the time. */
@@ -271,7 +275,10 @@ export class PostgresStore extends GroupedStore {
     return await committing
   }
 
-  /** If PostgreSQL refuses a group, its changes are tried one by one, so that one bad change does not fail the others. */
+  /**
+   * If PostgreSQL refuses a group, its changes are tried one by one, so that one bad change does not fail the others. They share the time
+   * for that, and those for which none is left have failed.
+   */
   async #commitOrEach(
     connections: Connections,
     changes: readonly Change[],
@@ -280,13 +287,24 @@ export class PostgresStore extends GroupedStore {
       return await this.#transaction(connections, changes)
     } catch (error) {
       if (changes.length === 1 || !refusesChange(error)) throw this.#failed(error, connections)
+      const endMs = performance.now() + SINGLES_MS
+      const results: (ChangeResult | StoreError)[] = []
+      for (const [i, change] of changes.entries()) {
+        const leftMs = endMs - performance.now()
+        const lockMs = Math.min(SINGLE_LOCK_MS, Math.ceil(leftMs / (changes.length - i)))
+        results.push(leftMs > 0 ? await this.#single(connections, change, lockMs) : storeErrorOf(error))
+      }
+      return results
     }
-    const results: (ChangeResult | StoreError)[] = []
-    for (const change of changes) {
-      const one = this.#transaction(connections, [change], BEGIN_SINGLE)
-      results.push(await one.then(([applied]) => applied!).catch((error: unknown) => this.#failed(error, connections)))
+  }
+
+  async #single(connections: Connections, change: Change, lockMs: number): Promise<ChangeResult | StoreError> {
+    try {
+      const [applied] = await this.#transaction(connections, [change], `BEGIN; SET LOCAL lock_timeout = ${lockMs}`)
+      return applied!
+    } catch (error) {
+      return this.#failed(error, connections)
     }
-    return results
   }
 
   /** Sends all changes in one round trip, then the notifications together with the COMMIT. Sends nothing once the commit is given up. */

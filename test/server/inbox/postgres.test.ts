@@ -357,7 +357,7 @@ describe.runIf(needs('postgres'))('a real one', () => {
 
   test('webhooks whose rows a stopped server has locked fail, and the one beside them is stored', async () => {
     const store = await start({ queryMs: 2000 })
-    const ids = Array.from({ length: 30 }, (_, i) => `held${i}`)
+    const ids = Array.from({ length: 24 }, (_, i) => `held${i}`)
     await Promise.all(ids.map(id => append(store, message(id))))
     const other = await another()
     await other.query('BEGIN; SELECT FROM sallyport_inbox.messages FOR UPDATE')
@@ -372,6 +372,26 @@ describe.runIf(needs('postgres'))('a real one', () => {
     } finally {
       await other.end()
     }
+  })
+
+  test('a table that somebody has locked: webhooks are refused before their senders give up, and the store stays open', async () => {
+    const store = await start({ queryMs: 1000 })
+    const states: boolean[] = []
+    store.onState = state => void states.push(state.open)
+    const other = await another()
+    await other.query('BEGIN; LOCK TABLE sallyport_inbox.messages IN SHARE MODE')
+    try {
+      const first = Array.from({ length: 200 }, (_, i) => append(store, message(`first${i}`)))
+      const refused = Promise.allSettled(first)
+      await setTimeout(1000)
+      const behind = await Promise.allSettled(Array.from({ length: 200 }, (_, i) => append(store, message(`${i}`))))
+      for (const one of [...(await refused), ...behind])
+        expect(one).toMatchObject({ reason: { message: expect.stringContaining('lock timeout') } })
+      expect(states).toEqual([true])
+    } finally {
+      await other.end()
+    }
+    expect(await append(store, message('next'))).toMatchObject({ status: 'stored' })
   })
 
   test('webhooks that are given up as a connection breaks are not stored over the next one', async () => {
