@@ -114,8 +114,11 @@ export class PostgresStore extends GroupedStore {
       return counted!.messages
     },
     release: (runtime, lane, empty) => {
-      if (this.#owned.delete(keyOf(runtime, lane)))
-        this.#applyOwn({ op: 'release', runtime, lane, empty }).catch(() => {})
+      const key = keyOf(runtime, lane)
+      if (!this.#owned.delete(key)) return
+      // If it is not written, the lane may still be ours, and can be released again.
+      const failed = this.guard(() => void this.#owned.set(key, false))
+      this.#applyOwn({ op: 'release', runtime, lane, empty }).catch(failed)
     },
   }
 

@@ -618,6 +618,23 @@ describe.runIf(needs('postgres'))('a real one', () => {
       await until(async () => (await heads(b)) !== undefined)
     })
 
+    test('a lane that could not be given back can be given back again', async () => {
+      const [a, b] = [await start({ queryMs: unhurried(400) }), await start()]
+      await append(a, message('1'))
+      expect(await heads(a)).toEqual(['1'])
+      const other = await another()
+      await other.query('BEGIN; SELECT FROM sallyport_inbox.lanes FOR UPDATE')
+      a.shared.release('demo', 'l', true)
+      // It waits for the lock only so long.
+      const waits = `SELECT FROM pg_stat_activity WHERE query LIKE 'DELETE FROM lanes%' AND wait_event_type = 'Lock'`
+      for (const count of [1, 0]) await until(async () => (await postgres.query(waits)).length === count)
+      await other.end()
+      await until(async () => {
+        a.shared.release('demo', 'l', true)
+        return (await heads(b)) !== undefined
+      })
+    })
+
     test('when both change the same things at once, each in its own order, they do not block each other for long', async () => {
       const stores = [await start(), await start()]
       const deadlocks = async () => {
