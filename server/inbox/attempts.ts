@@ -53,25 +53,33 @@ export class Attempts {
     return { outcome, progress, tried: { ...begun, ...progress } }
   }
 
-  /** Writes what an attempt came to. As long as the store fails, it tries again: another attempt would deliver the webhook again. */
+  /** Writes what an attempt came to. */
   async record(message: Message, outcome: Outcome, next = progressOf): Promise<Progress> {
-    const { now, random, pauseAfter } = this.#options
+    const { now, random } = this.#options
     const progress = next(message, outcome, now(), random())
-    for (;;) {
-      try {
-        await this.#write(message, progress)
-        break
-      } catch (error) {
-        await pauseAfter(error)
-      }
-    }
+    await this.#writeSurely(message, progress)
     this.#options.onProgress(message, outcome, progress)
     return progress
   }
 
   async giveUp(message: Message, reason: string): Promise<void> {
-    await this.#write(message, { state: 'dead', reason })
+    await this.#writeSurely(message, { state: 'dead', reason })
     this.#options.onGivenUp(message, reason)
+  }
+
+  /**
+   * As long as the store fails, it tries again. Otherwise the webhook would be delivered again, or nobody would hear of a dead letter that
+   * was written all the same.
+   */
+  async #writeSurely(message: Message, set: Progress): Promise<void> {
+    for (;;) {
+      try {
+        await this.#write(message, set)
+        return
+      } catch (error) {
+        await this.#options.pauseAfter(error)
+      }
+    }
   }
 
   /**

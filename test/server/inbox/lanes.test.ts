@@ -452,6 +452,32 @@ describe('lanes', () => {
     expect(lanes.size).toBe(0)
   })
 
+  test.each(['expired', 'poison'])(
+    'a dead letter is told of although the store did not say that it has written it: %s',
+    async reason => {
+      const store = new Memory()
+      const told = vi.fn()
+      const outcomeOf = ({ id }: Message) => Promise.resolve(id === 'first' ? DOWN : OK)
+      const lanes = lanesOver(store, { deliver: outcomeOf, onGivenUp: ({ id }, why) => told(id, why) })
+      const apply = store.apply.bind(store)
+      vi.spyOn(store, 'apply').mockImplementation(async change => {
+        const applied = await apply(change)
+        if (change.op !== 'update' || change.set.state !== 'dead' || told.mock.calls.length > 0) return applied
+        vi.mocked(store.apply).mockRestore()
+        throw new StoreError('away', 'the connection was lost')
+      })
+      store.messages.push(
+        messageOf('first', 'l', reason === 'expired' ? { expires: Date.now() } : {}),
+        messageOf('good'),
+      )
+      lanes.add('demo', 'l', 2)
+      await pass(3 * 3_600_000)
+      expect(told.mock.calls).toEqual([['first', reason]])
+      expect(store.messages.map(({ state }) => state)).toEqual(['dead', 'delivered'])
+      expect(lanes.size).toBe(0)
+    },
+  )
+
   test('an offline store: nothing is tried whose outcome could not be written', async () => {
     const { add, store, tried } = make(() => OK)
     store.away = true
