@@ -5,8 +5,8 @@
  *     stream ──▶ admit ──▶ unseal ──▶ record ──▶ live ──▶ inspect ──▶ (an embedder's layers) ──▶ target
  */
 
-import { SallyportError } from '../protocol/base/errors.ts'
-import { callHandler, logDefect, stepOf } from '../protocol/base/guard.ts'
+import { type SallyportError, toSallyportError } from '../protocol/base/errors.ts'
+import { logDefect, stepOf } from '../protocol/base/guard.ts'
 import type { Logger } from '../protocol/base/log.ts'
 import type {
   ExchangeRecord,
@@ -22,7 +22,7 @@ import { answerProblem, isUnder } from '../protocol/http/problem.ts'
 import { BodyBytes, record } from '../protocol/http/record.ts'
 import { compose, type Layer, PassThrough } from '../protocol/layer.ts'
 import type { InboxKeys } from '../protocol/sealing/sealed-webhook.ts'
-import { shielded } from '../protocol/shield.ts'
+import { shielded, shieldedTarget } from '../protocol/shield.ts'
 import { followTrace } from '../protocol/trace/follow.ts'
 import type { Tracing } from '../protocol/trace/sampling.ts'
 import type { CorsRule } from '../protocol/wire/control.ts'
@@ -79,9 +79,7 @@ export class Exchanges {
   constructor(options: ExchangesOptions) {
     const { target, layers, logger } = options
     this.#options = options
-    // The target is the service behind us, so `upstream-broken` is right if it throws.
-    const guarded: Handler = (request, response) => callHandler(target, request, response, logger, 'upstream-broken')
-    const inward = shielded(layers, guarded, logger, 'upstream-broken')
+    const inward = shielded(layers, shieldedTarget(target, logger), logger)
     const unseal = unsealing(options.inboxKeys, logger, ({ upgrade, exchangeId }) => {
       this.#ended(upgrade, exchangeId!)
     })
@@ -141,9 +139,9 @@ export class Exchanges {
     answerProblem(response, request, error, cors)
   }
 
-  /** @internal Logs that a sink of the embedder's handler threw. */
-  logDefect(error: unknown): void {
-    logDefect(this.#options.logger, 'a target threw', error)
+  /** @internal */
+  failed(error: unknown): void {
+    logDefect(this.#options.logger, 'an exchange failed', error)
   }
 
   /** @internal */
@@ -162,7 +160,7 @@ export class Exchanges {
 
 const giveUp = stepOf<LiveExchange>(exchange => exchange.giveUp())
 
-/** An exchange in progress. It is counted until it ends, and contains whatever its target throws. */
+/** An exchange in progress. It is counted until it ends, and answered for if its target fails. */
 class LiveExchange extends PassThrough {
   readonly #owner: Exchanges
   readonly #request: HttpRequest
@@ -172,8 +170,6 @@ class LiveExchange extends PassThrough {
   /** Whether it must not run twice. */
   readonly #isUnsafe: boolean
   #whole = false
-  /** Bytes of the request that the target has not consumed. */
-  #unconsumed = 0
   #runOn: NodeJS.Timeout | undefined
   #lost: SallyportError | undefined
 
@@ -186,37 +182,9 @@ class LiveExchange extends PassThrough {
     this.#isUnsafe = !isSafe(request.method)
   }
 
-  override requestData(chunk: Uint8Array): void {
-    this.#unconsumed += chunk.length
-    try {
-      super.requestData(chunk)
-    } catch (error) {
-      this.threw(error)
-    }
-  }
-
-  override requestConsumed(bytes: number): void {
-    // A target may give anything. A wrong number would stay in the accounts of the session and its connection.
-    const taken = bytes > 0 ? Math.min(bytes, this.#unconsumed) : 0
-    this.#unconsumed -= taken
-    super.requestConsumed(taken)
-  }
-
   override requestEnd(trailers: HeaderList): void {
     this.#whole = true
-    try {
-      super.requestEnd(trailers)
-    } catch (error) {
-      this.threw(error)
-    }
-  }
-
-  override responseConsumed(bytes: number): void {
-    try {
-      super.responseConsumed(bytes)
-    } catch (error) {
-      this.threw(error)
-    }
+    super.requestEnd(trailers)
   }
 
   override requestAbort(error: SallyportError): void {
@@ -228,25 +196,17 @@ class LiveExchange extends PassThrough {
       this.#owner.runsOn(this)
       return
     }
-    this.#abort(error)
-  }
-
-  #abort(error: SallyportError): void {
-    try {
-      super.requestAbort(error)
-    } catch (thrown) {
-      this.#owner.logDefect(thrown)
-    }
+    super.requestAbort(error)
   }
 
   giveUp(): void {
-    if (this.#lost !== undefined) this.#abort(this.#lost)
+    if (this.#lost !== undefined) super.requestAbort(this.#lost)
   }
 
-  /** The target's sink threw. It is not called again, and its exchange ends. */
-  threw(thrown: unknown): void {
-    this.#owner.logDefect(thrown)
-    this.responseAbort(new SallyportError('upstream-broken', 'the target threw', { cause: thrown }))
+  /** A failure in a timer ends the exchange. */
+  threw(error: unknown): void {
+    this.#owner.failed(error)
+    this.responseAbort(toSallyportError(error))
   }
 
   override responseHead(head: ResponseHead): void {
@@ -264,14 +224,8 @@ class LiveExchange extends PassThrough {
     const wasOver = this.isOver
     const isAnswered = this.status !== 0 || this.#lost !== undefined
     if (isAnswered) super.responseAbort(error)
-    this.#discard()
-    if (!isAnswered && !wasOver) this.#owner.answer(this.#request, this.#path, this, error)
-  }
-
-  /** The target has failed, and consumes no more of the request. */
-  #discard(): void {
     this.detach()
-    if (this.#unconsumed > 0) this.requestConsumed(this.#unconsumed)
+    if (!isAnswered && !wasOver) this.#owner.answer(this.#request, this.#path, this, error)
   }
 
   protected override over(): void {

@@ -1,5 +1,5 @@
 /** Passes everything on between the ends of an exchange, and shows it to the exchange's entry. */
-import { SallyportError } from '../../protocol/base/errors.ts'
+import type { SallyportError } from '../../protocol/base/errors.ts'
 import { logDefect } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
 import type { HeaderList, ResponseHead, ResponseSink } from '../../protocol/exchange.ts'
@@ -27,28 +27,14 @@ export class Tap extends PassThrough {
     }
   }
 
-  /** A target that throws is called no more, and what is answered in its place does not come through here. */
-  #forward(step: () => void): void {
-    try {
-      step()
-    } catch (cause) {
-      this.over(new SallyportError('upstream-broken', 'the target threw', { cause }), this.status !== 0)
-      throw cause
-    }
-  }
-
   override requestData(chunk: Uint8Array): void {
     this.#show(entry => entry.requestData(chunk))
-    this.#forward(() => super.requestData(chunk))
+    super.requestData(chunk)
   }
 
   override requestEnd(trailers: HeaderList): void {
     this.#show(entry => entry.requestEnd())
-    this.#forward(() => super.requestEnd(trailers))
-  }
-
-  override responseConsumed(bytes: number): void {
-    this.#forward(() => super.responseConsumed(bytes))
+    super.requestEnd(trailers)
   }
 
   override responseHead(head: ResponseHead): void {

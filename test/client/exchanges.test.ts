@@ -3,6 +3,7 @@ import { type ClientOptions, createTunnel, type ExchangeRecord, type Tunnel } fr
 import { SeenExchanges } from '../../client/seen-exchanges.ts'
 import { SallyportError } from '../../protocol/base/errors.ts'
 import { newExchangeId } from '../../protocol/base/ids.ts'
+import { noLogger } from '../../protocol/base/log.ts'
 import type { Handler, HttpRequest, RequestSink, ResponseSink } from '../../protocol/exchange.ts'
 import { type Layer, PassThrough } from '../../protocol/layer.ts'
 import { newPrivateKey, publicBytes } from '../../protocol/sealing/hpke.ts'
@@ -175,12 +176,13 @@ describe('an exchange', () => {
     await eventually(() => expect(tunnel.stats().sessions[0]!.bufferedBytes).toBe(0))
   })
 
-  it.each([Number.NaN, -1000])('B1: whose target consumes %d bytes changes no account', async bytes => {
+  it.each([
+    ['the right number', 1, 0],
+    ['more than it got', 5, 100],
+  ])('B1: whose target consumes %s leaves the accounts right', async (_, times, more) => {
     const handler: Handler = (_, response) => {
       const requestData = (chunk: Uint8Array) => {
-        response.requestConsumed(bytes)
-        response.requestConsumed(chunk.length)
-        response.requestConsumed(bytes)
+        for (let i = 0; i < times; i++) response.requestConsumed(chunk.length + more)
       }
       const requestEnd = () => {
         response.responseHead({ status: 200, headers: [], bodyBytes: 0 })
@@ -194,6 +196,85 @@ describe('an exchange', () => {
     exchange.request.requestEnd([])
     expect((await exchange.answer()).status).toBe(200)
     expect(tunnel.stats().sessions[0]!.bufferedBytes).toBe(0)
+  })
+
+  const HEAD = { status: 200, headers: [], bodyBytes: -1 }
+  const begun = (say: (response: ResponseSink) => void) => (response: ResponseSink) => {
+    response.responseHead(HEAD)
+    say(response)
+  }
+  it.each<[string, (response: ResponseSink) => void, 'answered' | 'cut']>([
+    ['no error', response => response.responseAbort(undefined as never), 'answered'],
+    ['an error that is none of ours', response => response.responseAbort(new Error('planned') as never), 'answered'],
+    ['no head', response => response.responseHead(undefined as never), 'answered'],
+    ['status NaN', response => response.responseHead({ ...HEAD, status: Number.NaN }), 'answered'],
+    ['status 600', response => response.responseHead({ ...HEAD, status: 600 }), 'answered'],
+    ['status 100 as its answer', response => response.responseHead({ ...HEAD, status: 100 }), 'answered'],
+    ['no fields', response => response.responseHead({ ...HEAD, headers: undefined as never }), 'answered'],
+    ['a field without a value', response => response.responseHead({ ...HEAD, headers: ['a'] }), 'answered'],
+    [
+      'a number as a field',
+      response => response.responseHead({ ...HEAD, headers: ['a', 1 as unknown as string] }),
+      'answered',
+    ],
+    ['a length of NaN', response => response.responseHead({ ...HEAD, bodyBytes: Number.NaN }), 'answered'],
+    ['an informational answer of status NaN', response => response.responseInformational(Number.NaN, []), 'answered'],
+    ['an informational 200', response => response.responseInformational(200, []), 'answered'],
+    [
+      'an informational answer without fields',
+      response => response.responseInformational(103, undefined as never),
+      'answered',
+    ],
+    ['a body before the head', response => response.responseData(Buffer.from('x')), 'answered'],
+    ['an end before the head', response => response.responseEnd([]), 'answered'],
+    ['a credit of NaN', response => response.requestConsumed(Number.NaN), 'answered'],
+    ['a credit of -1000', response => response.requestConsumed(-1000), 'answered'],
+    ['to keep NaN', response => response.requestKept!(Number.NaN), 'answered'],
+    ['no chunk', begun(response => response.responseData(null as never)), 'cut'],
+    ['a text as a chunk', begun(response => response.responseData('text' as never)), 'cut'],
+    ['no trailers', begun(response => response.responseEnd(undefined as never)), 'cut'],
+    ['a second head', begun(response => response.responseHead(HEAD)), 'cut'],
+    [
+      'late an error that is none of ours',
+      begun(response => response.responseAbort(new Error('planned') as never)),
+      'cut',
+    ],
+  ])('whose target says %s from a timer has failed, and nothing else has', async (_, say, end) => {
+    for (const inspect of ['off', 'bodies'] as const) {
+      const target = new Target()
+      const told: string[] = []
+      const logger = { ...noLogger, error: (_: object, message: string) => void told.push(message) }
+      const { session, tunnel, records } = await startTunnel({ target, logger, inspect })
+      const exchange = session.exchange({ method: 'POST', bodyBytes: 10_000 })
+      exchange.request.requestData(Buffer.alloc(10_000))
+      await target.until(() => target.requests.length === 1)
+      // Otherwise, what is thrown into the timer would end this process.
+      await new Promise<void>((resolve, reject) => {
+        setTimeout(() => {
+          try {
+            resolve(say(target.requests[0]!.response))
+          } catch (error) {
+            reject(error)
+          }
+        })
+      })
+      if (end === 'cut') await expect(exchange.body$.promise).rejects.toMatchObject({ reason: 'upstream-broken' })
+      else {
+        const { status, headers } = await exchange.answer()
+        expect([status, headers]).toEqual([502, expect.arrayContaining(['sallyport-error', 'upstream-broken'])])
+      }
+      exchange.request.requestEnd([])
+      expect(told).toEqual(['a target threw'])
+      expect(records).toMatchObject([
+        { status: end === 'cut' ? 200 : 502, code: 'upstream-broken', cut: end === 'cut' },
+      ])
+      await eventually(() => expect(tunnel.stats().exchanges.live).toBe(0))
+      await eventually(() => expect(tunnel.stats().sessions[0]!.bufferedBytes).toBe(0))
+      const next = session.exchange()
+      await target.until(() => target.requests.length === 2)
+      target.answer(1)
+      expect((await next.answer()).status).toBe(200)
+    }
   })
 
   it("that fails outside a policy's path is not shown to its pages", async () => {

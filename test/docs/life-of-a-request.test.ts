@@ -24,7 +24,7 @@ test("the client has the picture's layers, in order", () => {
   const text = read('client/exchanges.ts')
   const [, composed = ''] = /compose\(\[(.*)\], inward\)/.exec(text)!
   const names = composed.split(', ').map(name => name.replace(/^recorded$/, 'record'))
-  expect(text).toContain('shielded(layers, guarded')
+  expect(text).toContain('shielded(layers, shieldedTarget(target, ')
   expect(['admit', ...names, '(yours)', 'target']).toEqual(rows[1]!.layers)
 })
 

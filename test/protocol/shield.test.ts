@@ -3,7 +3,7 @@ import { SallyportError } from '../../protocol/base/errors.ts'
 import { noLogger } from '../../protocol/base/log.ts'
 import type { Handler, HttpRequest, RequestSink, ResponseSink } from '../../protocol/exchange.ts'
 import { type Layer, PassThrough } from '../../protocol/layer.ts'
-import { shielded } from '../../protocol/shield.ts'
+import { shielded, shieldedTarget } from '../../protocol/shield.ts'
 import { EXCHANGE, ends } from '../support/ends.ts'
 
 const REQUEST: Record<string, (sink: RequestSink) => void> = {
@@ -45,18 +45,26 @@ function throwing(method: string, given: Given): Layer {
   }
 }
 
-/** `early`: what the next end says before it returns. */
-function begin(layers: Layer | readonly Layer[], early?: (sink: ResponseSink) => void) {
+/** `early`: what the next end says before it returns. `target` stands in front of it. */
+function begin(layers: Layer | readonly Layer[], early?: (sink: ResponseSink) => void, target?: Layer) {
   const defects: unknown[] = []
+  const told: string[] = []
   const both = ends()
-  const logger = { ...noLogger, error: (fields: object) => void defects.push(fields) }
+  const logger = {
+    ...noLogger,
+    error: (fields: object, message: string) => {
+      defects.push(fields)
+      told.push(message)
+    },
+  }
   const next: Handler = (request, response) => {
     const sink = both.next(request, response)
     early?.(response)
     return sink
   }
   const list = typeof layers === 'function' ? [layers] : layers
-  const sink = shielded(list, next, logger)({ ...EXCHANGE }, both.front)
+  const handler = target === undefined ? next : shieldedTarget(target(next), logger)
+  const sink = shielded(list, handler, logger)({ ...EXCHANGE }, both.front)
   return {
     ...both,
     get response() {
@@ -64,6 +72,7 @@ function begin(layers: Layer | readonly Layer[], early?: (sink: ResponseSink) =>
     },
     sink,
     defects,
+    told,
   }
 }
 
@@ -181,36 +190,162 @@ describe('a layer that calls the others from its own timer meets no exception of
   })
 })
 
-describe('what a layer says from its own timer, and cannot be said,', () => {
-  /** A layer that is called with the ends beside it. */
+/** A layer or a target that is called with the ends beside it. */
+const SPEAKERS = {
+  'a layer': { begin: (layer: Layer) => begin(layer), reason: 'internal' },
+  'a target': { begin: (layer: Layer) => begin([], undefined, layer), reason: 'upstream-broken' },
+}
+describe.each(Object.entries(SPEAKERS))(
+  'what %s says from its own timer, and cannot be said,',
+  (who, { begin, reason }) => {
+    function speaking() {
+      const beside: { response?: ResponseSink; behind?: RequestSink } = {}
+      const layer: Layer = next => (request, response) => {
+        beside.response = response
+        beside.behind = next(request, response)
+        return beside.behind
+      }
+      return { layer, beside: beside as Required<typeof beside> }
+    }
+    const HEAD = { status: 200, headers: [], bodyBytes: -1 }
+    const head = (sink: ResponseSink) => sink.responseHead(HEAD)
+    const WRONG: unknown[] = [Number.NaN, -1, 0.5, Number.POSITIVE_INFINITY, undefined, '1']
+    const FIELDS: unknown[] = [undefined, ['a'], ['a', undefined], ['a', 1], 'ab']
+
+    test.each([
+      ['a body before the head', sink => sink.responseData(Buffer.from('x'))],
+      ['an end before the head', sink => sink.responseEnd([])],
+      ['an error that is none of ours', sink => sink.responseAbort(new TypeError('planned') as never)],
+      ['no error', sink => sink.responseAbort(undefined as never)],
+      ['no head', sink => sink.responseHead(undefined as never)],
+      ...WRONG.flatMap(bytes => [
+        [`${bytes} bytes of credit`, (sink: ResponseSink) => sink.requestConsumed(bytes as never)] as const,
+        [`${bytes} bytes kept`, (sink: ResponseSink) => sink.requestKept!(bytes as never)] as const,
+      ]),
+      ...[...WRONG, 100, 199, 600].map(
+        status =>
+          [
+            `status ${status}`,
+            (sink: ResponseSink) => sink.responseHead({ ...HEAD, status: status as never }),
+          ] as const,
+      ),
+      ...[...WRONG, 101, 200].map(
+        status =>
+          [
+            `an informational ${status}`,
+            (sink: ResponseSink) => sink.responseInformational(status as never, []),
+          ] as const,
+      ),
+      ...FIELDS.flatMap(headers => [
+        [
+          `the fields ${headers}`,
+          (sink: ResponseSink) => sink.responseHead({ ...HEAD, headers: headers as never }),
+        ] as const,
+        [
+          `the early fields ${headers}`,
+          (sink: ResponseSink) => sink.responseInformational(103, headers as never),
+        ] as const,
+      ]),
+      ...WRONG.filter(bytes => bytes !== -1).map(
+        bytes =>
+          [
+            `a length of ${bytes}`,
+            (sink: ResponseSink) => sink.responseHead({ ...HEAD, bodyBytes: bytes as never }),
+          ] as const,
+      ),
+    ] as [string, (sink: ResponseSink) => void][])('costs its exchange: %s', (_, say) => {
+      const { layer, beside } = speaking()
+      const played = begin(layer)
+      say(beside.response)
+      expect(said(played.events, 'response')).toEqual([`responseAbort ${reason}`])
+      expect(played.events.filter(event => /NaN|Consumed|Kept|head|informational/.test(event))).toEqual([])
+      expect(played.told).toEqual([`${who} threw`])
+    })
+
+    test.each<[string, (sink: ResponseSink) => void]>([
+      ...[null, undefined, 'text', {}, [1]].map(
+        chunk => [`the chunk ${chunk}`, (sink: ResponseSink) => sink.responseData(chunk as never)] as const,
+      ),
+      ...FIELDS.map(
+        fields => [`the trailers ${fields}`, (sink: ResponseSink) => sink.responseEnd(fields as never)] as const,
+      ),
+      ['a second head', head],
+    ] as [string, (sink: ResponseSink) => void][])('cuts its answer: %s', (_, say) => {
+      const { layer, beside } = speaking()
+      const played = begin(layer)
+      head(beside.response)
+      say(beside.response)
+      expect(played.events.filter(event => !event.startsWith('requestConsumed'))).toEqual([
+        'head 200',
+        `requestAbort ${reason}`,
+        `responseAbort ${reason}`,
+      ])
+      expect(played.told).toEqual([`${who} threw`])
+    })
+
+    test('credit for more than it got is no credit', () => {
+      const { layer, beside } = speaking()
+      const played = begin(layer)
+      played.sink.requestData(Buffer.from('abc'))
+      beside.response.requestConsumed(2)
+      beside.response.requestConsumed(1000)
+      beside.response.requestConsumed(1)
+      expect(played.events).toEqual(['requestData 3', 'requestConsumed 2', 'requestConsumed 1', 'requestConsumed 0'])
+    })
+
+    test.each<[string, (sink: ResponseSink) => void]>([
+      ['fails', sink => sink.responseAbort(new SallyportError('overloaded'))],
+      ['is wrong', sink => sink.responseHead(undefined as never)],
+      [
+        'has answered, and then is wrong',
+        sink => {
+          head(sink)
+          sink.responseEnd([])
+          head(sink)
+        },
+      ],
+    ])('leaves nothing of the request without credit, if it %s', (_, say) => {
+      const { layer, beside } = speaking()
+      const played = begin(layer)
+      played.sink.requestData(Buffer.from('abc'))
+      beside.response.requestConsumed(1)
+      say(beside.response)
+      beside.response.requestConsumed(2)
+      played.sink.requestData(Buffer.from('defg'))
+      const credit = said(played.events, 'requestConsumed').map(event => Number(event.split(' ')[1]))
+      expect(credit.reduce((sum, bytes) => sum + bytes)).toBe(7)
+      expect(said(played.events, 'requestData')).toEqual(['requestData 3'])
+    })
+
+    const SAID = Object.keys(RESPONSE).filter(name => name !== 'acknowledged' && name !== 'unwanted')
+    test.each(SAID)('costs its exchange if the end in front throws: %s', name => {
+      const { layer, beside } = speaking()
+      const played = begin(layer)
+      if (name === 'responseData' || name === 'responseEnd') head(beside.response)
+      let threw = 0
+      Object.defineProperty(played.front, name, {
+        value: () => {
+          threw++
+          throw new Error('planned')
+        },
+      })
+      RESPONSE[name]!(beside.response)
+      expect(threw).toBe(1)
+      expect(played.defects.length).toBeGreaterThan(0)
+      if (name !== 'responseAbort') expect(played.events).toContain(`requestAbort ${reason}`)
+    })
+  },
+)
+
+describe('a layer', () => {
   function speaking() {
-    const beside: { response?: ResponseSink; behind?: RequestSink } = {}
+    const beside: { behind?: RequestSink } = {}
     const layer: Layer = next => (request, response) => {
-      beside.response = response
       beside.behind = next(request, response)
       return beside.behind
     }
     return { layer, beside: beside as Required<typeof beside> }
   }
-  const head = (sink: ResponseSink) => sink.responseHead({ status: 200, headers: [], bodyBytes: -1 })
-
-  test.each([
-    ['a body before the head', sink => sink.responseData(Buffer.from('x'))],
-    ['an end before the head', sink => sink.responseEnd([])],
-    ['an error that is none of ours', sink => sink.responseAbort(new TypeError('planned') as never)],
-    ['no error', sink => sink.responseAbort(undefined as never)],
-    ...[Number.NaN, -1, 0.5, Number.POSITIVE_INFINITY].flatMap(bytes => [
-      [`${bytes} bytes of credit`, (sink: ResponseSink) => sink.requestConsumed(bytes)] as const,
-      [`${bytes} bytes kept`, (sink: ResponseSink) => sink.requestKept!(bytes)] as const,
-    ]),
-  ] as [string, (sink: ResponseSink) => void][])('costs its exchange: %s', (_, say) => {
-    const { layer, beside } = speaking()
-    const played = begin(layer)
-    say(beside.response)
-    expect(said(played.events, 'response')).toEqual(['responseAbort internal'])
-    expect(played.events.filter(event => /NaN|Consumed|Kept/.test(event))).toEqual([])
-    expect(played.defects.length).toBeGreaterThan(0)
-  })
 
   test.each([Number.NaN, -1, 0.5, Number.POSITIVE_INFINITY])(
     'costs its exchange: %d bytes of credit for the answer',
@@ -230,27 +365,26 @@ describe('what a layer says from its own timer, and cannot be said,', () => {
     expect(played.defects).toHaveLength(1)
   })
 
-  const SAID = Object.keys(RESPONSE).filter(name => name !== 'acknowledged' && name !== 'unwanted')
-  test.each(SAID)('costs its exchange if the end in front throws: %s', name => {
-    const { layer, beside } = speaking()
-    const played = begin(layer)
-    if (name === 'responseData' || name === 'responseEnd') head(beside.response)
-    let threw = 0
-    Object.defineProperty(played.front, name, {
-      value: () => {
-        threw++
-        throw new Error('planned')
-      },
-    })
-    RESPONSE[name]!(beside.response)
-    expect(threw).toBe(1)
-    expect(played.defects.length).toBeGreaterThan(0)
-    if (name !== 'responseAbort') expect(played.events).toContain('requestAbort internal')
+  test.each([
+    ['nothing', (next: Handler, _: HttpRequest, response: ResponseSink) => next(undefined as never, response)],
+    ['no sink', (next: Handler, request: HttpRequest) => next(request, undefined as never)],
+  ])('that passes on %s from its own timer costs its exchange', (_, pass) => {
+    let go = () => {}
+    const layer: Layer = next => (request, response) => {
+      go = () => void pass(next, request, response)
+      return { requestData() {}, requestEnd() {}, requestAbort() {}, responseConsumed() {} }
+    }
+    const failing: Handler = request => {
+      throw new Error(request.path)
+    }
+    const played = begin(layer, undefined, () => failing)
+    go()
+    expect(said(played.events, 'responseAbort')).toHaveLength(1)
   })
 })
 
 test.each(['requestData', 'requestEnd', 'responseConsumed'])(
-  'a handler whose sink throws in %s has failed, and no layer has',
+  'a target whose sink throws in %s has failed, and no layer has',
   name => {
     const heard: string[] = []
     class Hears extends PassThrough {
@@ -262,7 +396,8 @@ test.each(['requestData', 'requestEnd', 'responseConsumed'])(
     const both = ends()
     const told: string[] = []
     const logger = { ...noLogger, error: (_: object, message: string) => void told.push(message) }
-    const sink = shielded([hears, hears], both.next, logger, 'upstream-broken')({ ...EXCHANGE }, both.front)
+    const target = shieldedTarget(both.next, logger)
+    const sink = shielded([hears, hears], target, logger)({ ...EXCHANGE }, both.front)
     Object.defineProperty(both.back, name, {
       value: () => {
         throw new Error('planned')
@@ -273,7 +408,7 @@ test.each(['requestData', 'requestEnd', 'responseConsumed'])(
     const aborts = both.events.filter(event => !event.startsWith('requestConsumed'))
     expect(aborts).toEqual(['requestAbort upstream-broken', 'responseAbort upstream-broken'])
     expect(heard).toEqual(['upstream-broken', 'upstream-broken'])
-    expect(told).toEqual(['a handler threw'])
+    expect(told).toEqual(['a target threw'])
   },
 )
 

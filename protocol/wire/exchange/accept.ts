@@ -216,13 +216,18 @@ class AcceptedExchange implements ResponseSink, StreamHandler, MessageVisitor, F
 
   responseHead(response: ResponseHead): void {
     if (this.#over || this.#headSent) return
-    const text = responseHeadText(response.status > 599 ? 502 : response.status, response.headers)
+    const { status } = response
+    if (status !== 101 && !(status >= 200 && status <= 599)) {
+      this.#fail(new SallyportError('upstream-broken', `status ${status}`))
+      return
+    }
+    const text = responseHeadText(status, response.headers)
     if (text.length > MAX_HEAD_BYTES || response.headers.length > 2 * MAX_FIELDS) {
       this.#fail(new SallyportError('upstream-broken', 'the response head is over the limits'))
       return
     }
     this.#headSent = true
-    if (response.status === 101) this.#switch(text)
+    if (status === 101) this.#switch(text)
     else {
       this.#begin()
       this.#writer.text(text)

@@ -166,15 +166,16 @@ describe('an exchange over a session', () => {
     expect(caller.events).toEqual([`head ${status}`, 'end'])
   })
 
-  test('a status above 599 becomes 502', async () => {
+  test.each([199, 600, Number.NaN])('status %d is no answer', async status => {
     const { handler, next } = upstreams()
     const { server } = tunnel(handler)
     const caller = send(server)
     const upstream = await next()
-    upstream.response.responseHead({ status: 700, headers: [], bodyBytes: BODY_UNKNOWN })
+    upstream.response.responseHead({ status, headers: [], bodyBytes: BODY_UNKNOWN })
     upstream.response.responseEnd([])
     await caller.over()
-    expect(caller.status).toBe(502)
+    expect(caller.events).toEqual(['abort upstream-broken'])
+    expect(upstream.events).toContain('abort upstream-broken')
   })
 
   test('the handler may answer before it returns', async () => {
