@@ -1,5 +1,6 @@
 /** Detects the end of a TCP peer that reading does not show. */
 import type { Socket } from 'node:net'
+import process from 'node:process'
 import type { Duplex } from 'node:stream'
 
 /**
@@ -28,12 +29,16 @@ export function isBroken(socket: Duplex): boolean {
   return (handle?.getpeername?.({}) ?? 0) !== 0
 }
 
+/** libuv below 1.52.0, as in Node 22, reports an end if a connection breaks while it is not read (libuv pull request 4997). */
+const ENDS_MAY_BE_FALSE = Number(process.versions.uv.split('.')[1]) < 52
+
 /**
- * Whether the connection broke although the socket has emitted `end`. Node 22 does that if it breaks while the socket is not read. An end
- * that a reset follows is one all the same: only then, the kernel answers a write (of nothing) with EPIPE. False where it cannot be asked:
- * with TLS, while a write waits, and behind our own end.
+ * Whether the connection broke although the socket has emitted `end`. Of a broken connection, an end is true only if a reset followed it:
+ * the kernel then answers a write (of nothing) with EPIPE. So an end that unanswered probes follow counts as false. Returns false where
+ * the kernel cannot be asked: with TLS, while a write waits, and behind our own end. By default, also wherever libuv tells only true ends.
  */
-export function isFalseEnd(socket: Duplex): boolean {
+export function isFalseEnd(socket: Duplex, mayBeFalse = ENDS_MAY_BE_FALSE): boolean {
+  if (!mayBeFalse) return false
   // Node aborts the process if a second write of a TLS socket begins before the first is done.
   if ('encrypted' in socket || socket.writableLength > 0 || socket.writableEnded || !isBroken(socket)) return false
   let code: string | undefined

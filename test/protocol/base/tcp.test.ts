@@ -52,7 +52,9 @@ test.each([
     ours,
   )
   await new Promise(resolve => setTimeout(resolve, 100))
-  expect(isFalseEnd(ours)).toBe(isFalse)
+  // A peer may also vanish behind a true end. Where ends are true, nothing is asked.
+  if (process.versions.uv >= '1.52') expect(isFalseEnd(ours)).toBe(false)
+  expect(isFalseEnd(ours, true)).toBe(isFalse)
   for (const socket of [peer, ours]) socket.destroy()
   server.close()
 })
@@ -68,17 +70,17 @@ test.each([
   const error = code === undefined ? null : Object.assign(new Error(code), { code })
   const kind = { _write: (_chunk: Buffer, _encoding: string, done: (error: Error | null) => void) => done(error) }
   const socket = Object.assign(Object.create(kind), { _handle: { getpeername: () => -107 }, writableLength: 0 })
-  expect(isFalseEnd(socket)).toBe(isFalse)
+  expect(isFalseEnd(socket, true)).toBe(isFalse)
 })
 
 // A write of a TLS socket beside one that waits would abort the process.
 test('where it would stand in the way of a write, the end of a socket is not examined', async () => {
   const { below, accepted, close } = await connected(0)
   accepted.write(Buffer.alloc(32 << 20))
-  expect(isFalseEnd(accepted)).toBe(false)
+  expect(isFalseEnd(accepted, true)).toBe(false)
   below.resetAndDestroy()
   await eventually(() => expect(isBroken(accepted)).toBe(true))
-  expect(isFalseEnd(accepted)).toBe(false)
+  expect(isFalseEnd(accepted, true)).toBe(false)
   close()
 })
 
