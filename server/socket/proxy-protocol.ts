@@ -7,6 +7,9 @@ import { canonicalAddress } from '../../protocol/base/address.ts'
 
 const SIGNATURE = Buffer.from('0d0a0d0a000d0a515549540a', 'hex')
 const HEAD_BYTES = 16
+/** Family and transport. */
+const TCP_OVER_IPV4 = 0x11
+const TCP_OVER_IPV6 = 0x21
 /** Longer headers are refused. */
 const MAX_BODY_BYTES = 2048
 
@@ -29,17 +32,18 @@ export function readProxyHeader(bytes: Buffer): ProxyResult {
   const length = HEAD_BYTES + bodyBytes
   if (bytes.length < length) return { done: false }
   if ((command & 15) === 0) return { done: true, length, address: undefined }
-  return addressOf(bytes[13]! >> 4, bytes.subarray(HEAD_BYTES, length), length)
+  return addressOf(bytes[13]!, bytes.subarray(HEAD_BYTES, length), length)
 }
 
-function addressOf(family: number, body: Buffer, length: number): ProxyResult {
-  if (family === 1 && body.length >= 12) {
+/** Anything but TCP is refused: the specification leaves that to us for what is unspecified, and so for UDP and Unix sockets. */
+function addressOf(what: number, body: Buffer, length: number): ProxyResult {
+  if (what === TCP_OVER_IPV4 && body.length >= 12) {
     return { done: true, length, address: `${body[0]}.${body[1]}.${body[2]}.${body[3]}` }
   }
-  if (family === 2 && body.length >= 36) {
+  if (what === TCP_OVER_IPV6 && body.length >= 36) {
     const groups: string[] = []
     for (let i = 0; i < 16; i += 2) groups.push(body.readUInt16BE(i).toString(16))
     return { done: true, length, address: canonicalAddress(groups.join(':')) }
   }
-  return { done: true, error: 'the PROXY protocol header names no internet address' }
+  return { done: true, error: 'the PROXY protocol header names no address of a TCP connection' }
 }

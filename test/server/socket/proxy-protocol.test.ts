@@ -24,13 +24,28 @@ describe('the PROXY protocol header', () => {
     })
   })
 
+  const addresses = (bytes: number) => `${bytes.toString(16).padStart(4, '0')}${'01'.repeat(bytes)}`
+
   test.each([
     '47455420',
+    Buffer.from('PROXY UNKNOWN\r\n').toString('hex'),
+    Buffer.from('PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\n').toString('hex'),
     `${signature}11110000`,
     `${signature}22110000`,
     `${signature}2111ffff`,
     `${signature}21310000`,
     `${signature}2111000400000000`,
+    `${signature}2121${addresses(12)}`,
+    // Unspecified, UDP, and Unix sockets.
+    `${signature}2100${addresses(12)}`,
+    `${signature}2110${addresses(12)}`,
+    `${signature}2112${addresses(12)}`,
+    `${signature}2122${addresses(36)}`,
+    `${signature}2131${addresses(216)}`,
+    `${signature}2132${addresses(216)}`,
+    // What is not defined.
+    `${signature}2113${addresses(12)}`,
+    `${signature}2141${addresses(36)}`,
   ])('%s is refused', hex => {
     expect(readProxyHeader(Buffer.from(hex, 'hex'))).toMatchObject({ done: true, error: expect.any(String) })
   })
