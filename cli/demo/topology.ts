@@ -19,7 +19,7 @@ const COMMAND = [
 const INACTIVE_MS = '100'
 const [major = 0, minor = 0] = process.versions.node.split('.').map(Number)
 /** The inbox needs a version of Node whose SQLite is recent enough. */
-const HAS_INBOX = major > 24 || (major === 24 && minor >= 15)
+export const HAS_INBOX = major > 24 || (major === 24 && minor >= 15)
 
 /** The server also shows what a client does with a request. */
 const RETURNS_SPANS = ['--tracing', 'server']

@@ -7,7 +7,8 @@ import { Part } from '../../cli/demo/parts.ts'
 import type { Place } from './caller.ts'
 import { DOMAIN, makeSecrets, type Secrets } from './secrets.ts'
 
-export const COMMAND = resolve(import.meta.dirname, '../../bin/sallyport.js')
+/** What `bin/sallyport.js` runs in a checkout, here on the Node that runs the tests. */
+export const COMMAND = resolve(import.meta.dirname, '../../cli/main.ts')
 
 /** Nothing on the way to loopback, whatever the developer's own settings are. */
 const ENV = { ...process.env, HTTPS_PROXY: '', https_proxy: '' }

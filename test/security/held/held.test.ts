@@ -1,6 +1,7 @@
 // @module-tag slow
 /** B1: what is held counts. Outsiders fill real processes in each way that we know, and the ledgers have to know of it. */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { HAS_INBOX } from '../../../cli/demo/topology.ts'
 import { needs } from '../../support/needs.ts'
 import { HTTP1, HTTP2, INBOX, type Shape } from './shapes.ts'
 import { type Gain, World } from './world.ts'
@@ -64,7 +65,7 @@ describe('B1 at the edge, for a runtime that is away', () => {
   })
 })
 
-describe('B1 in the inbox', () => {
+describe.runIf(HAS_INBOX)('B1 in the inbox', () => {
   test.each(Object.entries(INBOX))('%s', async (_what, shape) => {
     expectCounted(await world.atEdge(shape, 'http/1.1', { runtime: 'inbox' }), shape)
   })

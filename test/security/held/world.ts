@@ -7,6 +7,7 @@ import { join } from 'node:path'
 import { connect as connectTls } from 'node:tls'
 import { createAuthority, createReplicaCertificate } from '../../../certs/index.ts'
 import { Part } from '../../../cli/demo/parts.ts'
+import { HAS_INBOX } from '../../../cli/demo/topology.ts'
 import { COMMAND, type Processes, startProcesses } from '../../support/processes.ts'
 import { Redis } from '../../support/redis.ts'
 import { DOMAIN } from '../../support/secrets.ts'
@@ -34,12 +35,13 @@ export class World {
   readonly #more: { stop(): Promise<void> }[] = []
   #other: Part | undefined
 
-  /** With a runtime that has an inbox. */
+  /** With a runtime that has an inbox, if this Node can keep one. */
   static async start(): Promise<World> {
     const world = await World.#start(folder => {
       const inbox = ['--inbox', `sqlite:${join(folder, 'inbox.db')}`, '--inbox.plaintext']
-      return [...inbox, '--hold.time', '5m', '--hold.startup', '1h']
+      return [...(HAS_INBOX ? inbox : []), '--hold.time', '5m', '--hold.startup', '1h']
     })
+    if (!HAS_INBOX) return world
     const match = { path: '/inbox', methods: ['POST'] }
     await world.#connect('inbox', [{ name: 'inbox', match, inbox: { mode: 'always' }, target: 'http://127.0.0.1:9' }])
     return world
