@@ -148,7 +148,6 @@ class HttpListener implements Listener {
   #tlsServer(tls: TlsMaterial): TlsServer {
     const server = createTlsServer({
       ...tlsDefaults(tls),
-      allowHalfOpen: true,
       noDelay: true,
       ...KEEP_ALIVE,
       handshakeTimeout: HANDSHAKE_MS,
@@ -165,6 +164,8 @@ class HttpListener implements Listener {
     })
     server.on('secureConnection', socket => {
       try {
+        // Only in the middle of a handshake does a caller that sends no more leave.
+        socket.allowHalfOpen = true
         // TLS may report an error of what came with the handshake even after the socket is destroyed. Not every Node listens for it.
         socket.on('error', ignore)
         if (hasGone(socket) || this.#isOutdated(socket)) socket.destroy()
@@ -219,6 +220,7 @@ class HttpListener implements Listener {
   }
 
   accept(socket: Socket): void {
+    if (this.#options.tls !== undefined) socket.allowHalfOpen = false
     this.#server.emit('connection', socket)
   }
 

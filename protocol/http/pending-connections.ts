@@ -71,6 +71,10 @@ class PendingConnection implements ManagedConnection {
     )
   }
 
+  /**
+   * Not in an event of the handshake itself: Node ends with a segmentation fault if this socket, and then the TLS socket on top of it, is
+   * destroyed there.
+   */
   destroy(): void {
     this.#socket.destroy()
   }

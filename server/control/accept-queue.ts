@@ -71,6 +71,8 @@ export class AcceptQueue {
   /** Handles an accepted connection before any TLS byte is read. `behindFront`: no PROXY header precedes TLS. */
   accept(socket: Socket, behindFront: boolean): void {
     socket.on('error', ignore)
+    // A client that sends no more has left. At an address that the edge shares, sockets may be half open.
+    socket.allowHalfOpen = false
     this.#sockets.add(socket)
     const gone = this.#guard(() => {
       this.#sockets.delete(socket)

@@ -1,3 +1,4 @@
+import { once } from 'node:events'
 import { connect as connectTcp } from 'node:net'
 import { Duplex } from 'node:stream'
 import { type ConnectionOptions, connect as connectTls, type TLSSocket } from 'node:tls'
@@ -144,6 +145,19 @@ describe('one address for the edge and the control endpoint', () => {
     expect(await text).toMatch(/^HTTP\/1\.1 200 /)
     socket.destroy()
     await closing
+  })
+
+  test.each([EDGE_NAME, CONTROL_NAME])('who leaves in the middle of a handshake leaves at once: %s', async name => {
+    await startShared()
+    const { host, port } = server.publicAddress!
+    const raw = connectTcp({ host, port, allowHalfOpen: true })
+    raw.write(await clientHello(name))
+    await once(raw, 'data')
+    const since = performance.now()
+    raw.resume().end()
+    await once(raw, 'end')
+    expect(performance.now() - since).toBeLessThan(5_000)
+    raw.destroy()
   })
 
   test('anything but TLS is closed', async () => {

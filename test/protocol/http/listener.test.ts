@@ -1,9 +1,10 @@
 import { once } from 'node:events'
 import { mkdtemp, rm } from 'node:fs/promises'
 import { connect as connectHttp2 } from 'node:http2'
-import net, { connect as connectTcp, createServer as createNetServer } from 'node:net'
+import net, { type AddressInfo, connect as connectTcp, createServer as createNetServer, type Server } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { text } from 'node:stream/consumers'
 import { type ConnectionOptions, connect as connectTls, type TLSSocket } from 'node:tls'
 import { afterEach, describe, expect, test, vi } from 'vitest'
 import { parseCidrs } from '../../../protocol/base/address.ts'
@@ -41,6 +42,23 @@ async function tls(listener: Listener, options: ConnectionOptions = {}): Promise
   open.push(() => socket.destroy())
   await once(socket, 'secureConnect')
   return socket
+}
+
+async function portOf(server: Server): Promise<number> {
+  await once(server.listen(0, '127.0.0.1'), 'listening')
+  return (server.address() as AddressInfo).port
+}
+
+/** The first bytes of a TLS caller. */
+async function helloOf(options: ConnectionOptions): Promise<Buffer> {
+  const server = createNetServer()
+  open.push(() => server.close())
+  const port = await portOf(server)
+  const caller = connectTls({ ...options, port, host: '127.0.0.1' }).on('error', () => {})
+  open.push(() => caller.destroy())
+  const [socket] = await once(server, 'connection')
+  const [hello] = await once(socket, 'data')
+  return hello
 }
 
 /** Node's own: a socket that is bound, and no more. */
@@ -134,6 +152,58 @@ describe('TLS', () => {
     const peer = new RawPeer(await tls(listener))
     peer.send(GET)
     await peer.saying('ok')
+  })
+
+  test.each([
+    ['its own', false],
+    ['that of a socket accepted elsewhere', true],
+  ])(
+    'C6: a caller that leaves in the middle of its handshake leaves its place at once: %s',
+    async (_whose, elsewhere) => {
+      const { handler } = recorder(() => {})
+      const listener = await startListener(handler, { tls: secrets.server })
+      let { port } = listener.address
+      if (elsewhere) {
+        const front = createNetServer({ pauseOnConnect: true, allowHalfOpen: true }, socket => listener.accept(socket))
+        open.push(() => front.close())
+        port = await portOf(front)
+      }
+      const hello = await helloOf({ servername: 'localhost' })
+      for (const bytes of [0, 100, hello.length]) {
+        const caller = connectTcp({ port, host: '127.0.0.1', allowHalfOpen: true }).on('error', () => {})
+        open.push(() => caller.destroy())
+        caller.write(hello.subarray(0, bytes))
+        await until(() => listener.connections === 1)
+        caller.end()
+        const since = performance.now()
+        caller.resume()
+        await until(() => listener.connections === 0)
+        expect(performance.now() - since).toBeLessThan(5_000)
+      }
+    },
+  )
+
+  test('a request that comes with the end of the handshake and that of the connection is answered', async () => {
+    const { handler } = recorder(({ response }) => void setTimeout(ok, 100, response))
+    const listener = await startListener(handler, { tls: secrets.server })
+    /** Passes on the ClientHello, and everything else at once. */
+    const hold = createNetServer({ allowHalfOpen: true }, caller => {
+      const server = connectTcp({ port: listener.address.port, host: '127.0.0.1', allowHalfOpen: true })
+      open.push(() => server.destroy())
+      const held: Buffer[] = []
+      caller.once('data', (hello: Buffer) => {
+        server.write(hello)
+        caller.on('data', (chunk: Buffer) => held.push(chunk)).on('end', () => server.end(Buffer.concat(held)))
+      })
+      server.pipe(caller)
+    })
+    open.push(() => hold.close())
+    const options = { port: await portOf(hold), host: '127.0.0.1', ca: secrets.ca, servername: 'localhost' }
+    const caller = connectTls({ ...options, minVersion: 'TLSv1.3' })
+    open.push(() => caller.destroy())
+    await once(caller, 'secureConnect')
+    caller.end(GET)
+    expect(await text(caller)).toMatch(/^HTTP\/1\.1 200 .*ok$/s)
   })
 
   test('C6: garbage behind the handshake of a caller that has left affects nobody', async () => {
