@@ -1,8 +1,8 @@
 #!/usr/bin/env node
 // The `sallyport` command. In a checkout it runs the sources on the pinned Node, no matter which Node started this file and what
 // is in dist/. As an installed package it runs dist/. This is plain JavaScript that Node 18 can parse.
+import './signals.js'
 import { existsSync, realpathSync } from 'node:fs'
-import { constants } from 'node:os'
 import { dirname, join } from 'node:path'
 import { fileURLToPath, pathToFileURL } from 'node:url'
 
@@ -10,27 +10,17 @@ const root = dirname(dirname(realpathSync(fileURLToPath(import.meta.url))))
 const sources = join(root, 'cli/main.ts')
 const isCheckout = existsSync(join(root, 'tools/node/package.json')) && existsSync(sources)
 
-if (process.pid === 1) endBySignals()
 if (isCheckout) await runSources()
 else await runPackage()
-
-/** The kernel delivers a signal to the first process of a container only if it listens for it. Without this, an early one would be lost. */
-function endBySignals() {
-  for (const signal of /** @type {const} */ (['SIGINT', 'SIGTERM'])) {
-    process.on(signal, () => {
-      // Code that has started to serve has its own listener, and shuts down gracefully.
-      if (process.listenerCount(signal) === 1) process.exit(128 + constants.signals[signal])
-    })
-  }
-}
 
 async function runSources() {
   const { findNode, remedy } = await import('../scripts/pinned-node.js')
   const node = findNode(root)
   if (node === undefined) return refuse(remedy(root))
   if (realpathSync(node) === realpathSync(process.execPath)) return runHere(sources)
+  const signals = new URL('signals.js', import.meta.url).href
   const { runChild } = await import('../scripts/child.js')
-  process.exitCode = await runChild(node, [sources, ...process.argv.slice(2)])
+  process.exitCode = await runChild(node, ['--import', signals, sources, ...process.argv.slice(2)])
 }
 
 async function runPackage() {

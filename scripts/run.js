@@ -32,6 +32,8 @@ const TASKS = {
   },
 }
 
+// Node would open its debugger, for everybody on this machine.
+process.on('SIGUSR1', () => {})
 process.exitCode = await main(process.argv[2], process.argv.slice(3))
 
 async function main(name, args) {

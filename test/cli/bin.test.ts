@@ -95,6 +95,33 @@ describe("as a container's first process, which no signal ends without a listene
 const LIGHT =
   /\/(limits|public-url|access\/open-path|trace\/sampling|base\/(address|errors|limit|memoize-last|names|nearest|path|units|version)|directory\/(stores|redis-options|redis-url))\.ts$/
 
+describe.each(['SIGHUP', 'SIGUSR1', 'SIGUSR2'] as const)('%s before a service has listeners', signal => {
+  test.each([false, true])('changes nothing, and opens no debugger (under another Node: %s)', async isOther => {
+    const other = join(folder, 'other-node-of-signals')
+    if (isOther) copyFileSync(process.execPath, other)
+    const hook = [
+      "import { registerHooks } from 'node:module'",
+      'registerHooks({ load(url, context, next) {',
+      `if (url.endsWith('/cli/main.ts')) process.kill(process.pid, '${signal}')`,
+      'return next(url, context) } })',
+    ].join('\n')
+    const environment = { NODE_OPTIONS: `--import data:text/javascript,${encodeURIComponent(hook)}` }
+    const routes = join(folder, 'no-routes.yaml')
+    writeFileSync(routes, 'routes: []\n')
+    const args = ['router', '--listen', '127.0.0.1:0', '--admin.listen', 'off', '--routes', routes]
+    const router = new Running(args, environment, isOther ? other : undefined)
+    await router.address('router')
+    expect(await router.end('SIGTERM')).toBe(0)
+    expect(router.text).not.toContain('Debugger')
+  })
+})
+
+test('SIGUSR1 opens no debugger of a command that is no service', async () => {
+  const bin = installedPackage()
+  writeFileSync(join(bin, '../../dist/cli/main.js'), "process.kill(process.pid, 'SIGUSR1'); setTimeout(() => {}, 300)")
+  expect(await run(process.execPath, [bin, 'status'])).toEqual({ code: 0, out: '', notes: '' })
+})
+
 describe('in a checkout', () => {
   test('runs the sources, even beside a stale dist/, and passes the exit code on', async () => {
     const { code, notes } = await run(process.execPath, ['bin/sallyport.js', 'sevrer'])

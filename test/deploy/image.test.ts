@@ -35,7 +35,7 @@ describe('the image of the Dockerfile', () => {
   afterAll(() => rmSync(scratch, { recursive: true, force: true }))
 
   const run = (uid: number, gid: number, ...args: string[]) => {
-    const [, bin] = image.entrypoint
+    const bin = image.entrypoint.at(-1)
     const asUser = process.getuid?.() === 0 ? { uid, gid } : {}
     return {
       command: [join(image.root, bin!), ...args],
