@@ -32,7 +32,7 @@ export class FileExistsError extends Error {
 
 /**
  * Writes a set of files, each atomically, and creates their directories. Without `force`, it throws {@link FileExistsError} and writes
- * nothing if any of them exists.
+ * nothing if any of them exists. None is replaced before all of them are on the disk: if there is no room for one, all stay as they were.
  *
  * @example
  * ```ts
@@ -45,7 +45,20 @@ export class FileExistsError extends Error {
 export async function writeFiles(files: readonly OutputFile[], options: WriteOptions = {}): Promise<void> {
   const { keepRights = false, force = keepRights } = options
   if (!force) for (const file of files) await refuseExisting(file.path)
-  for (const file of files) await writeAtomically(file, force, keepRights)
+  const placements: Placement[] = []
+  try {
+    for (const file of files) placements.push(await prepare(file, force, keepRights))
+    for (const { place } of placements) await place()
+  } finally {
+    for (const { temporary } of placements) if (temporary !== undefined) await rm(temporary, { force: true })
+  }
+}
+
+/** A file that only has to get its name. */
+interface Placement {
+  /** Where it is until then. */
+  readonly temporary?: string
+  place(): Promise<void>
 }
 
 async function refuseExisting(path: string): Promise<void> {
@@ -57,29 +70,34 @@ async function refuseExisting(path: string): Promise<void> {
 }
 
 /** Readers see the old file or the complete new one, never a part. A secret is at no moment readable by others. */
-async function writeAtomically(file: OutputFile, force: boolean, keepRights: boolean): Promise<void> {
-  const mode = file.secret ? 0o600 : 0o644
+async function prepare(file: OutputFile, force: boolean, keepRights: boolean): Promise<Placement> {
   await mkdir(dirname(file.path), { recursive: true })
   const there = await stat(file.path).catch(() => undefined)
+  if (there?.isDirectory()) throw Object.assign(new Error(`${file.path} is a folder`), { code: 'EISDIR' })
   // `/dev/stdout` or a named pipe is written to, not replaced.
-  if (there !== undefined && !there.isFile() && !there.isDirectory()) return writeFile(file.path, file.text)
+  if (there !== undefined && !there.isFile()) return { place: () => writeFile(file.path, file.text) }
   // A link stays a link, and leads to the new file.
   const path = await realpath(file.path).catch(() => file.path)
   const temporary = join(dirname(path), `.${basename(path)}.${randomBytes(6).toString('hex')}`)
   try {
-    const handle = await open(temporary, 'wx', mode)
-    try {
-      await handle.writeFile(file.text)
-      await handle.chmod(mode)
-      if (keepRights && there !== undefined) await giveRightsOf(there, handle, file.secret)
-      await handle.sync()
-    } finally {
-      await handle.close()
-    }
-    if (force) await rename(temporary, path)
-    else await linkNew(temporary, path)
-  } finally {
+    await writeTemporary(temporary, file, keepRights ? there : undefined)
+  } catch (error) {
     await rm(temporary, { force: true })
+    throw error
+  }
+  return { temporary, place: () => (force ? rename(temporary, path) : linkNew(temporary, path)) }
+}
+
+async function writeTemporary(temporary: string, file: OutputFile, replaced: Stats | undefined): Promise<void> {
+  const mode = file.secret ? 0o600 : 0o644
+  const handle = await open(temporary, 'wx', mode)
+  try {
+    await handle.writeFile(file.text)
+    await handle.chmod(mode)
+    if (replaced !== undefined) await giveRightsOf(replaced, handle, file.secret)
+    await handle.sync()
+  } finally {
+    await handle.close()
   }
 }
 

@@ -42,6 +42,26 @@ test('an existing file is not overwritten, and then nothing else of the set is w
   expect(await readFile(join(folder, 'b'), 'utf8')).toBe('old')
 })
 
+test.each(['no room', 'a folder'])('if the last of a set cannot be written (%s), all stay as they were', async why => {
+  await writeFiles([file('key', 'old', true)])
+  if (why === 'a folder') await mkdir(join(folder, 'cert'))
+  else {
+    await writeFiles([file('cert', 'old')])
+    const handle = await open(join(folder, 'cert'))
+    const prototype = Object.getPrototypeOf(handle)
+    await handle.close()
+    const { writeFile: write } = prototype
+    vi.spyOn(prototype, 'writeFile').mockImplementation(function (this: unknown, text) {
+      return text === 'new cert' ? Promise.reject(new Error('ENOSPC')) : write.call(this, text)
+    })
+  }
+  const before = await readdir(folder)
+  const written = writeFiles([file('key', 'new', true), file('cert', 'new cert')], { force: true })
+  await expect(written).rejects.toThrow(why === 'a folder' ? 'is a folder' : 'ENOSPC')
+  expect(await readFile(join(folder, 'key'), 'utf8')).toBe('old')
+  expect(await readdir(folder)).toEqual(before)
+})
+
 test("with force it is replaced as a whole, and a secret does not inherit the old file's mode", async () => {
   await writeFile(join(folder, 'key'), 'old', { mode: 0o644 })
   await writeFiles([file('key', 'new', true)], { force: true })
