@@ -14,8 +14,8 @@ type Match =
 
 const NONE: Match = { kind: 'none' }
 const REFUSED: Match = { kind: 'ambiguous', reason: 'the path has a dot segment, a backslash, a NUL or the like' }
-const TWO_WAYS: Match = { kind: 'ambiguous', reason: 'the path can be read in two ways that lead to different routes' }
-const TWO_NAMES: Match = { kind: 'ambiguous', reason: 'a name that must be on a list can be read in two ways' }
+const MANY_WAYS: Match = { kind: 'ambiguous', reason: 'the path can be read in ways that lead to different routes' }
+const MANY_NAMES: Match = { kind: 'ambiguous', reason: 'a name that must be on a list can be read in several ways' }
 
 /** The parts of a request that matter for matching. */
 interface MatchInput {
@@ -31,10 +31,11 @@ export function matchRequest(table: CompiledTable, request: MatchInput): Match {
   if (isPlainPath(path, end)) return matchHosts(table, request, plainSegments(path, end))
   const readings = readPath(path, end)
   if (readings === undefined) return REFUSED
-  const strict = matchHosts(table, request, readings.strict)
-  const loose = matchHosts(table, request, readings.loose)
-  if (routeOf(strict) !== routeOf(loose)) return TWO_WAYS
-  return readAlike(routeOf(strict), readings) ? strict : TWO_NAMES
+  const [strict, ...others] = readings as [readonly string[], ...PathReadings]
+  const match = matchHosts(table, request, strict)
+  const route = routeOf(match)
+  if (others.some(other => routeOf(matchHosts(table, request, other)) !== route)) return MANY_WAYS
+  return others.every(other => readAlike(route, strict, other)) ? match : MANY_NAMES
 }
 
 function routeOf(match: Match): CompiledRoute | undefined {
@@ -42,11 +43,11 @@ function routeOf(match: Match): CompiledRoute | undefined {
 }
 
 /** Whether each captured name that has a list of values is the same in both readings. */
-function readAlike(route: CompiledRoute | undefined, { strict, loose }: PathReadings): boolean {
+function readAlike(route: CompiledRoute | undefined, one: readonly string[], other: readonly string[]): boolean {
   if (route === undefined || route.allowed.size === 0) return true
   for (let i = 0; i < route.captures.length; i += 2) {
     const at = route.captures[i + 1] as number
-    if (route.allowed.has(route.captures[i] as string) && strict[at] !== loose[at]) return false
+    if (route.allowed.has(route.captures[i] as string) && one[at] !== other[at]) return false
   }
   return true
 }

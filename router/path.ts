@@ -1,20 +1,17 @@
 /**
- * One reading of a path for matching and forwarding (security statement R3).
+ * The readings of a path, for matching and forwarding (security statement R3).
  *
  * The path is forwarded byte for byte. Matching on it is safe only if the upstream cannot read a different path from the same
  * bytes. So a path is *plain* (the usual case, found in one pass over its characters), or:
  *
- * - it is refused: backslash or `%5c`, NUL, overlong UTF-8, `#`, and segments that decode to `.` or `..`, even with
- *   parameters after a semicolon;
- * - or it has two readings: the strict one splits only at `/`; the loose one also treats `%2f` as a slash, merges slashes,
- *   and drops `;parameters`. Both must lead to the same route, or the request is refused.
+ * - it is refused: backslash or `%5c`, NUL, overlong UTF-8, `#`, and segments that decode to `.` or `..` in any reading;
+ * - or it has readings: the strict one, which splits only at `/`, and one for each order in which a server may split at `%2f`,
+ *   drop `;parameters`, merge slashes, take `//host` for a host, and decode twice. All must lead to the same route, or the
+ *   request is refused.
  */
 
-/** The strict and the loose reading; undefined for a plain path, which has one. */
-export interface PathReadings {
-  readonly strict: readonly string[]
-  readonly loose: readonly string[]
-}
+/** Segments of every reading. The strict one is the first. */
+export type PathReadings = ReadonlyArray<readonly string[]>
 
 const SLASH = 0x2f
 const DOT = 0x2e
@@ -43,7 +40,8 @@ export function isPlainPath(path: string, end: number): boolean {
   return true
 }
 
-const REFUSED = /[\\#\0]|%(?:00|5c)|%c[01]%[89ab]|%e0%[89]|%f0%8/i
+/** In a decoded path: dot segments, backslash, NUL and overlong UTF-8. */
+const REFUSED = /\/\.{1,2}(?:\/|$)|[\\\0]|[\xc0\xc1][\x80-\xbf]|\xe0[\x80-\x9f]|\xf0[\x80-\x8f]|\xf8[\x80-\x87]|\xfc[\x80-\x83]/
 const ESCAPE = /%([0-9a-f]{2})/gi
 
 /** Decodes percent escapes once, into latin1. An invalid escape stays as it is. */
@@ -52,21 +50,45 @@ export function decodeSegment(segment: string): string {
   return segment.replace(ESCAPE, (_, hex: string) => String.fromCharCode(Number.parseInt(hex, 16)))
 }
 
-/** The two readings of a path that is not plain; undefined if it must be refused. */
+/** What servers do to a path before they split it at its slashes and decode the segments: none, some or all, in any order. */
+const STEPS: ReadonlyArray<(path: string) => string> = [
+  path => path.replace(/%2f/gi, '/'),
+  path => path.replace(/%3b/gi, ';'),
+  path => path.replace(/;[^/]*/g, ''),
+  path => path.replace(/\/{2,}/g, '/'),
+]
+
+/** At the beginning, slashes are merged or followed by a host: by two or more for `new URL(path, base)`, by two for others. */
+const BEGINNINGS = [
+  (path: string): string => path.replace(/^\/{2,}/, '/'),
+  (path: string): string => path.replace(/^\/\/[^/]*/, ''),
+  (path: string): string => path.replace(/^\/{2,}[^/]*/, ''),
+]
+
+/** A path with more readings is refused. So comparing them costs little even if the path is long. */
+const MAX_READINGS = 32
+const MAX_READINGS_IF_LONG = 8
+const LONG_CHARS = 8 * 1024
+
+/** Every reading of a path that is not plain, the strict one first; undefined if the path must be refused. */
 export function readPath(path: string, end: number): PathReadings | undefined {
   const text = path.slice(0, end)
-  if (!text.startsWith('/') || REFUSED.test(text)) return undefined
-  const strict = text.slice(1).split('/').map(decodeSegment)
-  const loose: string[] = []
-  let bare = ''
-  for (const segment of text.replace(/%2f/gi, '/').split('/')) {
-    bare = decodeSegment(segment).replace(/;.*$/s, '')
-    if (bare === '.' || bare === '..') return undefined
-    if (bare !== '') loose.push(bare)
+  if (!text.startsWith('/') || text.includes('#')) return undefined
+  const texts = new Set([text, ...BEGINNINGS.map(read => read(text))])
+  const readings: string[][] = []
+  let chars = 0
+  // The set grows while we go through it.
+  for (const each of texts) {
+    chars += each.length
+    if (readings.length >= (chars > LONG_CHARS ? MAX_READINGS_IF_LONG : MAX_READINGS)) return undefined
+    const decoded = decodeSegment(each)
+    if (REFUSED.test(decoded)) return undefined
+    readings.push(each.slice(1).split('/').map(decodeSegment))
+    for (const step of STEPS) texts.add(step(each))
+    // Some servers decode twice.
+    if (decoded !== each && decoded.search(ESCAPE) >= 0) texts.add(decoded)
   }
-  // Slashes are merged but not removed, since a route may end with one.
-  if (bare === '' && loose.length > 0) loose.push('')
-  return { strict, loose }
+  return readings
 }
 
 /** Offset after the first `count` segments of a path that begins with a slash. */

@@ -30,12 +30,13 @@ describe('a plain path', () => {
   })
 })
 
-describe('the two readings', () => {
+describe('the readings of a path', () => {
   it('refuse every overlong form of an ASCII character, and no other UTF-8', () => {
     const hex = (...bytes: number[]) => bytes.map(byte => `%${byte.toString(16)}`).join('')
     for (const code of [0, 0x2e, 0x2f, 0x5c, 0x7f]) {
       const [high, low] = [0x80 | (code >> 6), 0x80 | (code & 0x3f)]
-      for (const form of [hex(0xc0 | (code >> 6), low), hex(0xe0, high, low), hex(0xf0, 0x80, high, low)]) {
+      const forms = [hex(0xc0 | (code >> 6), low), hex(0xe0, high, low), hex(0xf0, 0x80, high, low)]
+      for (const form of [...forms, hex(0xf8, 0x80, 0x80, high, low), hex(0xfc, 0x80, 0x80, 0x80, high, low)]) {
         expect(read(`/a/${form}/b`), form).toBeUndefined()
         expect(read(`/a/${form.toUpperCase()}/b`), form).toBeUndefined()
       }
@@ -63,30 +64,58 @@ describe('the two readings', () => {
   })
 
   it('differ if a slash is encoded or doubled, or a segment has parameters', () => {
-    expect(read('/a%2Fb')).toEqual({ strict: ['a/b'], loose: ['a', 'b'] })
-    expect(read('/a//b')).toEqual({ strict: ['a', '', 'b'], loose: ['a', 'b'] })
-    expect(read('/a;x=1/b')).toEqual({ strict: ['a;x=1', 'b'], loose: ['a', 'b'] })
+    expect(read('/a%41')).toEqual([['aA']])
+    expect(read('/a%2Fb')).toEqual([['a/b'], ['a', 'b']])
+    expect(read('/a//b')).toEqual([
+      ['a', '', 'b'],
+      ['a', 'b'],
+    ])
+    expect(read('/a;x=1/b')).toEqual([
+      ['a;x=1', 'b'],
+      ['a', 'b'],
+    ])
+    expect(read('/a;b%3bc')).toEqual([['a;b;c'], ['a;b;c'], ['a']])
+    expect(read('//a/b')).toEqual([['', 'a', 'b'], ['a', 'b'], ['b']])
+  })
+
+  it('are all orders in which servers split, drop parameters and merge slashes', () => {
+    const found = read('/;%2fx/admin')!.map(segments => segments.join(' '))
+    // As they are; without the parameter, before or after the split; and then with merged slashes, or a host.
+    expect(found).toEqual([';/x admin', '; x admin', ' admin', ' x admin', 'admin', 'x admin'])
   })
 
   it('keep the trailing slash, which routes may require', () => {
-    expect(read('//admin/')).toEqual({ strict: ['', 'admin', ''], loose: ['admin', ''] })
-    expect(read('/admin//')).toEqual({ strict: ['admin', '', ''], loose: ['admin', ''] })
-    expect(read('/admin/;x')).toEqual({ strict: ['admin', ';x'], loose: ['admin', ''] })
-    expect(read('//')).toEqual({ strict: ['', ''], loose: [] })
+    expect(read('//admin/')).toEqual([['', 'admin', ''], ['admin', ''], ['']])
+    expect(read('/admin//')).toEqual([
+      ['admin', '', ''],
+      ['admin', ''],
+    ])
+    expect(read('/admin/;x')).toEqual([
+      ['admin', ';x'],
+      ['admin', ''],
+    ])
   })
 
-  it('decode once, and leave what is not an escape', () => {
+  it('decode once and twice, and leave what is not an escape', () => {
     expect(decodeSegment('%61%zz%4')).toBe('a%zz%4')
-    expect(read('/%2561')).toEqual({ strict: ['%61'], loose: ['%61'] })
-    expect(read('/.well-known/x')).toEqual({ strict: ['.well-known', 'x'], loose: ['.well-known', 'x'] })
+    expect(read('/%2561')).toEqual([['%61'], ['a']])
+    expect(read('/100%25%20off')).toEqual([['100% off']])
+    expect(read('/.well-known/x')).toEqual([['.well-known', 'x']])
+    for (const path of ['/a/%252e%252e/b', '/a%255cb', '/%25252e/b']) expect(read(path), path).toBeUndefined()
+  })
+
+  it('are few, or the path is refused', () => {
+    expect(read(`/${'a%2f%2f'.repeat(1000)}`)).toHaveLength(3)
+    expect(read(`/${'a;x=1/'.repeat(1000)}`)).toHaveLength(2)
+    expect(read(`/%${'25'.repeat(40)}41`)).toBeUndefined()
+    expect(read(`/${'a;x//b%2fc%3bd'.repeat(500)}`)).toBeUndefined()
   })
 
   it('never contain a dot segment, whatever the path', () => {
     const parts = fc.constantFrom('/', '.', '..', '%2e', '%2f', '%5c', ';', 'a', '%', '//', '%2E', '%c0%ae', '%00')
     fc.assert(
       fc.property(fc.array(parts, { maxLength: 12 }), list => {
-        const readings = read(`/${list.join('')}`)
-        for (const segment of [...(readings?.strict ?? []), ...(readings?.loose ?? [])]) {
+        for (const segment of read(`/${list.join('')}`)?.flat() ?? []) {
           expect(['.', '..']).not.toContain(segment)
           expect(segment).not.toContain('\\')
           expect(segment).not.toContain('\0')

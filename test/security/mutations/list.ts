@@ -888,13 +888,15 @@ export const MUTATIONS: readonly Mutation[] = [
     tests: ROUTER,
   },
   {
-    defence: 'two readings of a path lead to one route',
-    edits: [['router/match.ts', 'if (routeOf(strict) !== routeOf(loose)) return TWO_WAYS', '']],
+    defence: 'all readings of a path lead to one route',
+    edits: [
+      ['router/match.ts', 'if (others.some(other => routeOf(matchHosts(table, request, other)) !== route)) return MANY_WAYS', ''],
+    ],
     tests: ROUTER,
   },
   {
     defence: 'dot segments',
-    edits: [['router/path.ts', "if (bare === '.' || bare === '..') return undefined", '']],
+    edits: [['router/path.ts', 'if (REFUSED.test(decoded)) return undefined', '']],
     tests: ROUTER,
   },
   {

@@ -1,0 +1,52 @@
+/** How servers read a path, each written down for itself: the decoded segments that the server matches on, or undefined if it refuses. */
+type Reading = (path: string) => string[] | undefined
+
+const decode = (text: string): string =>
+  text.replace(/%([0-9a-f]{2})/gi, (_, hex: string) => String.fromCharCode(Number.parseInt(hex, 16)))
+const merge = (path: string): string => path.replace(/\/+/g, '/')
+const withoutParameters = (path: string): string => path.replace(/;[^/]*/g, '')
+const split = (path: string): string[] => path.slice(1).split('/')
+
+/** Resolves dot segments. */
+function resolved(path: string): string {
+  const kept: string[] = []
+  const segments = split(path)
+  for (const segment of segments) {
+    if (segment === '..') kept.pop()
+    else if (segment !== '.') kept.push(segment)
+  }
+  if (/^\.{1,2}$/.test(segments.at(-1)!)) kept.push('')
+  return `/${kept.join('/')}`
+}
+
+const node = (path: string): string | undefined => URL.parse(path, 'http://node.test')?.pathname
+
+/** `encoded` slashes stay part of their segment, if the server is set up like that. */
+export const SERVERS: Readonly<Record<string, Reading>> = {
+  tomcat: path => split(resolved(merge(decode(withoutParameters(path))))),
+  'tomcat, encoded': path => split(resolved(merge(withoutParameters(path)))).map(decode),
+  'tomcat, spring without parameters': path => split(merge(withoutParameters(decode(withoutParameters(path))))),
+  jetty: path => split(resolved(decode(withoutParameters(path)))),
+  'jetty, encoded': path => split(resolved(withoutParameters(path))).map(decode),
+  undertow: path => split(decode(withoutParameters(path))),
+  nginx: path => split(resolved(merge(decode(path)))),
+  'nginx, merge_slashes off': path => split(resolved(decode(path))),
+  apache: path => split(decode(resolved(merge(path)))),
+  'apache, encoded': path => split(resolved(merge(path))).map(decode),
+  'apache, encoded, MergeSlashes off': path => split(resolved(path)).map(decode),
+  'apache before tomcat': path => split(resolved(merge(decode(withoutParameters(merge(path)))))),
+  'go, Path': path => split(decode(path)),
+  'go, ServeMux': path => split(resolved(merge(decode(path)))),
+  'go, EscapedPath': path => split(path).map(decode),
+  'node, new URL': path => node(path)?.slice(1).split('/').map(decode),
+  'node, new URL, decoded': path => split(decode(node(path) ?? '/')),
+  express: path => split(path).map(decode),
+  'python, wsgi': path => split(decode(path)),
+  'python, urlsplit': path => split(decode(path.replace(/^\/\/[^/]*/, ''))),
+  'python, urlparse': path => split(decode(path.replace(/^\/\/[^/]*/, '').replace(/;[^/]*$/, ''))),
+  'python, http.server': path => split(resolved(decode(path.replace(/^\/+/, '/')))),
+  'parameters after decoding': path => split(merge(withoutParameters(decode(path)))),
+  'parameters after splitting': path => split(withoutParameters(path.replace(/%2f/gi, '/'))).map(decode),
+  'decoded twice': path => split(resolved(decode(decode(path)))),
+  'decoded by nginx, then by tomcat': path => split(resolved(merge(decode(withoutParameters(merge(decode(path))))))),
+}
