@@ -20,6 +20,11 @@ export class TokenBucket {
     return true
   }
 
+  /** Gives back tokens that were taken. */
+  give(tokens: number): void {
+    this.#tokens = Math.min(this.#burst, this.#tokens + tokens)
+  }
+
   has(tokens: number, now = performance.now()): boolean {
     this.#tokens = Math.min(this.#burst, this.#tokens + (now - this.#at) * this.#perMs)
     this.#at = now

@@ -11,6 +11,7 @@
  */
 import { SallyportError, toSallyportError } from '../../protocol/base/errors.ts'
 import { type Failing, guardWith, logDefect, stepOf } from '../../protocol/base/guard.ts'
+import type { TokenBucket } from '../../protocol/base/token-bucket.ts'
 import type {
   Handler,
   HeaderList,
@@ -71,6 +72,8 @@ export class Capture implements RequestSink, ResponseSink, Failing {
   span: Span | undefined
   /** @internal Room reserved for it in the ledger. */
   reservedBytes = 0
+  /** @internal What it took of the rates of its sender. `undefined` if that is nothing. */
+  taken: Map<TokenBucket, number> | undefined
   /** @internal Resolves once room is reserved for all parts that were given to the store. */
   room: Promise<void> | undefined
   /** @internal MACs of the parts that are already in the store, by part number. `undefined` if there are none. */
@@ -206,7 +209,7 @@ export class Capture implements RequestSink, ResponseSink, Failing {
   /** The sender has gone. An incomplete webhook is dropped; a complete one may already be stored. It stays, and so does its attempt. */
   requestAbort(error: SallyportError): void {
     if (this.#phase === 'storing' || this.#onOutcome !== undefined) return
-    this.#release()
+    this.#release(true)
     this.#phase = 'over'
     this.span?.end()
     this.#attemptLeft()
@@ -374,7 +377,7 @@ export class Capture implements RequestSink, ResponseSink, Failing {
     const error = new SallyportError('webhook-signature')
     const fields = { ...this.fields, code: error.reason, reason: problem }
     this.#intake.logger.warn(fields, 'a webhook has no valid signature')
-    this.#refuse(error)
+    this.#refuse(error, true)
   }
 
   /** @internal For the log. */
@@ -460,11 +463,11 @@ export class Capture implements RequestSink, ResponseSink, Failing {
     if (this.#held.isFull) this.giveUp()
   }
 
-  #refuse(error: SallyportError): void {
+  #refuse(error: SallyportError, dueToSender = false): void {
     if (this.#phase === 'over') return
     this.#phase = 'over'
     this.span?.end(error.reason)
-    this.#release()
+    this.#release(dueToSender)
     if (this.#outcome === undefined) {
       this.#next?.requestAbort(new SallyportError('cancelled'))
       this.#attemptLeft()
@@ -474,11 +477,11 @@ export class Capture implements RequestSink, ResponseSink, Failing {
     this.#creditedBytes = this.#receivedBytes
   }
 
-  #release(): void {
+  #release(dueToSender = false): void {
     clearTimeout(this.#timer)
     this.#signature = undefined
     this.#body.drop()
-    if (this.#body.parts > 0) this.#intake.forget(this)
+    if (this.#body.parts > 0) this.#intake.forget(this, dueToSender)
   }
 }
 

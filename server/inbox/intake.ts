@@ -124,14 +124,15 @@ export class WebhookIntake {
     await this.#store.apply({ op: 'part', id, n, bytes: part })
   }
 
-  /** Deletes the parts of a webhook that is not stored after all. */
-  forget(capture: Capture): void {
-    detached(this.logger, FORGET_FAILED, this.#forget(capture))
+  /** Deletes the parts of a webhook that is not stored after all. If that is due to its sender, it counts against the sender's rates. */
+  forget(capture: Capture, dueToSender = false): void {
+    detached(this.logger, FORGET_FAILED, this.#forget(capture, dueToSender))
   }
 
-  async #forget(capture: Capture): Promise<void> {
+  async #forget(capture: Capture, dueToSender: boolean): Promise<void> {
     // A part that waits for room would be stored after that.
     await capture.room?.catch(() => {})
+    if (!dueToSender) giveBackRates(capture)
     await this.#forgetParts(capture.id)
     this.#release(capture)
   }
@@ -180,7 +181,10 @@ export class WebhookIntake {
       return applied
     } catch (error) {
       if (captured.parts > (captured.rest.length > 0 ? 1 : 0)) this.forget(capture)
-      else this.#release(capture)
+      else {
+        giveBackRates(capture)
+        this.#release(capture)
+      }
       throw error
     } finally {
       this.#lanes.arrived(runtime, lane, arrived, underWay)
@@ -194,7 +198,11 @@ export class WebhookIntake {
     const rates = this.#admit(capture, isNew, bytes)
     if (!this.#ledger.reserve(runtime!, isNew ? 1 : 0, bytes)) throw new StoreError('full', 'a quota is used up')
     // One that is refused takes nothing, since it is tried again after a new count.
-    for (const [rate, webhooks] of rates) rate.take(undefined, webhooks)
+    for (const [rate, webhooks] of rates) {
+      rate.take(undefined, webhooks)
+      capture.taken ??= new Map()
+      capture.taken.set(rate, webhooks + (capture.taken.get(rate) ?? 0))
+    }
     capture.reservedBytes += bytes
   }
 
@@ -308,6 +316,12 @@ export class WebhookIntake {
   refuse(request: HttpRequest, response: ResponseSink, error: SallyportError): void {
     this.answer!(request, response, error)
   }
+}
+
+/** The webhook is not stored, so it takes nothing of the rates of its sender. */
+function giveBackRates(capture: Capture): void {
+  for (const [rate, webhooks] of capture.taken ?? []) rate.give(webhooks)
+  capture.taken = undefined
 }
 
 /** The head and the last part of the body, as they are stored. */

@@ -1,13 +1,14 @@
 /** Two servers share a store. One stores webhooks and the other one delivers them, which the first one does not see. */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { afterEach, beforeEach, describe, expect, onTestFinished, test, vi } from 'vitest'
+import { SallyportError } from '../../../protocol/base/errors.ts'
 import { discarding } from '../../../protocol/base/guard.ts'
 import { defaultsOf } from '../../../protocol/base/limit.ts'
 import { noLogger } from '../../../protocol/base/log.ts'
 import type { Handler } from '../../../protocol/exchange.ts'
 import { Inbox } from '../../../server/inbox/inbox.ts'
 import { Ledger } from '../../../server/inbox/ledger.ts'
-import type { Change, Message, SharedStore } from '../../../server/inbox/store.ts'
+import { type Change, type Message, type SharedStore, StoreError } from '../../../server/inbox/store.ts'
 import { INBOX, type InboxLimits } from '../../../server/limits.ts'
 import { DEAF, EXCHANGE } from '../../support/ends.ts'
 import { answer, reading } from '../fixture.ts'
@@ -69,7 +70,7 @@ class Shared extends MemoryInboxStore {
   }
 }
 
-/** `send` sends one to the server that stores; it resolves to the status. */
+/** `send` sends one to the server that stores; it resolves to the status. `begin` sends one without its end. */
 function start(limits: Partial<InboxLimits>) {
   const disk = new MemoryDisk()
   const stores = [new Shared(disk, false), new Shared(disk, true)] as const
@@ -89,15 +90,18 @@ function start(limits: Partial<InboxLimits>) {
     return inbox
   }) as [Inbox, Inbox]
   storing.rules.publish('demo', [{ ...RULE, mode: 'always' }], undefined)
+  const begin = (path: string, bytes: number, told = (_status: number) => {}) => {
+    const request = { ...EXCHANGE, method: 'POST', path, runtime: 'demo' }
+    const sink = storing.layer(receive)(request, { ...DEAF, responseHead: ({ status }) => told(status) })
+    sink.requestData(new Uint8Array(bytes))
+    return sink
+  }
   const send = (path: string, bytes = 10) => {
     const { promise, resolve } = Promise.withResolvers<number>()
-    const request = { ...EXCHANGE, method: 'POST', path, runtime: 'demo' }
-    const sink = storing.layer(receive)(request, { ...DEAF, responseHead: ({ status }) => resolve(status) })
-    sink.requestData(new Uint8Array(bytes))
-    sink.requestEnd([])
+    begin(path, bytes, resolve).requestEnd([])
     return promise
   }
-  return { stores, storing, delivering, send, state, disk }
+  return { stores, storing, delivering, begin, send, state, disk }
 }
 
 const ms = async (count: number) => void (await vi.advanceTimersByTimeAsync(count))
@@ -215,6 +219,49 @@ test('a webhook that is refused takes nothing of the rate of its sender', async 
   disk.messages.pop()
   await ms(5000)
   expect(await settled(send(EACH(5)))).toBe(202)
+})
+
+describe('of the rate of its sender, a long webhook takes', () => {
+  /** A little more than half of the quota is used, and the rate allows 45 short webhooks, or one of 1843 KiB. */
+  async function startScarce() {
+    const ground = start({ bytesPerRuntime: 4096 * KIB, messagesPerRuntime: 100, unverifiedPerMinute: 45 })
+    ground.state.isLive = false
+    expect(await settled(ground.send('/webhooks/a', 2100 * KIB))).toBe(202)
+    return ground
+  }
+
+  async function shortOnes({ send }: ReturnType<typeof start>): Promise<number> {
+    let stored = 0
+    while ((await settled(send(EACH(stored)))) === 202) stored++
+    return stored
+  }
+
+  test('nothing if one of its parts is refused', async () => {
+    const ground = await startScarce()
+    expect(await settled(ground.send('/webhooks/b', 1900 * KIB))).toBe(503)
+    expect(await shortOnes(ground)).toBeGreaterThan(40)
+  })
+
+  test('nothing if the store refuses it', async () => {
+    const ground = await startScarce()
+    const [store] = ground.stores
+    const apply = store.apply.bind(store)
+    const refusal = new StoreError('away', 'the disk failed')
+    const refusing = vi.spyOn(store, 'apply')
+    refusing.mockImplementation(change => (change.op === 'append' ? Promise.reject(refusal) : apply(change)))
+    expect(await settled(ground.send('/webhooks/b', 1700 * KIB))).toBe(503)
+    refusing.mockRestore()
+    expect(await shortOnes(ground)).toBeGreaterThan(40)
+  })
+
+  test('all of it if the sender breaks off', async () => {
+    const ground = await startScarce()
+    const sink = ground.begin('/webhooks/b', 1600 * KIB)
+    await ms(100)
+    sink.requestAbort(new SallyportError('cancelled'))
+    await ms(100)
+    expect(await shortOnes(ground)).toBeLessThan(12)
+  })
 })
 
 test('a store that is not near a limit is not asked between sweeps', async () => {
