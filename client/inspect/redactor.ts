@@ -3,6 +3,7 @@
  * stays the same byte for byte.
  */
 import { createHmac, randomBytes } from 'node:crypto'
+import { ERRORS } from '../../protocol/base/errors.ts'
 import type { HeaderList } from '../../protocol/exchange.ts'
 import { isSecretField, isSecretMember } from './secret-names.ts'
 
@@ -16,8 +17,11 @@ const TAG = /^\[redacted(?::[0-9a-f]{12})?\]$/
 const JWT = /eyJ[\w-]{4,}(?:\.[\w-]*){0,4}/g
 const USER_INFO = /([a-z][a-z0-9+.-]{0,20}:\/\/)([^\s/?#"'<>\\]{1,1024})@/gi
 const BEARER = /\b(bearer +)([\w.~+/-]{16,}=*)/gi
-/** A parameter in any text, also after `#`, where OAuth puts tokens, and at the start, as in a form. */
-const PARAMETER = /((?:^|[?&;#])([\w%.[\]-]{1,128})=)([^&\s"'<>#\\;,]+)/g
+/** The name of a parameter in any text, also after `#`, where OAuth puts tokens, and at the start, as in a form. */
+const PARAMETER = /(?:^|[?&;#])([\w%.[\]-]{1,128})=/g
+const VALUE = /[^&\s"'<>#\\;,]+/y
+/** Behind `;` or `,`, the rest of a secret may follow. */
+const SECRET_VALUE = /[^&\s"'<>#\\]*[^&\s"'<>#\\;,]/y
 /** A member in text that is not JSON, or is quoted JSON: `\"token\": \"...\"`. The lookbehind keeps a long run of backslashes from starting a search at each. */
 const MEMBER = /(?<!\\)(\\{0,63}["'])([\w$.-]{1,64})(\1\s{0,16}[:=]\s{0,16})(?:(\1)(.*?)(\1|$)|(-?\d[\w.+-]{0,511}))/gs
 const SCHEME = /^((?:basic|bearer|digest|negotiate|token|aws4-hmac-sha256) +)(.+)$/is
@@ -58,13 +62,22 @@ export class Redactor {
     return `${this.text(path.slice(0, query))}?${this.form(path.slice(query + 1))}`
   }
 
-  /** Redacts names and values as in a query. */
+  /** Redacts names and values as in a query. Behind `;`, there may be another parameter, or the rest of a secret. */
   form(text: string, depth = 0): string {
-    return text.replaceAll(/([^=&;]*)(=?)([^&;]*)/g, (pair, name: string, equals: string, value: string) => {
-      if (equals === '') return this.#encoded(name, depth)
-      if (value !== '' && isSecretMember(decoded(name))) return `${name}=${this.tag(decoded(value))}`
-      return pair === '' ? '' : `${this.#encoded(name, depth)}=${this.#encoded(value, depth)}`
+    return text.replaceAll(/[^&]+/g, pairs => {
+      const parts = pairs.split(';')
+      const at = parts.findIndex(isSecretPair)
+      if (at < 0) return parts.map(part => this.#pair(part, depth)).join(';')
+      const [, name, value] = /^([^=]*=)(.*)$/s.exec(parts.slice(at).join(';'))!
+      const before = parts.slice(0, at).map(part => this.#pair(part, depth))
+      return [...before, name + (value === '' ? '' : this.tag(decoded(value!)))].join(';')
     })
+  }
+
+  #pair(text: string, depth: number): string {
+    const [name, ...values] = text.split('=')
+    if (values.length === 0) return this.#encoded(text, depth)
+    return `${this.#encoded(name!, depth)}=${this.#encoded(values.join('='), depth)}`
   }
 
   #encoded(value: string, depth: number): string {
@@ -107,12 +120,11 @@ export class Redactor {
   text(text: string, depth = 0): string {
     if (text.length < 3) return text
     if (depth > MAX_DEPTH && /["'=]/.test(text)) return this.tag(text)
-    return this.#urls(text.includes('"') ? this.#json(text, depth) : text)
-      .replaceAll(MEMBER, (...found: string[]) => this.#member(found))
-      .replaceAll(PARAMETER, (all, head: string, name: string, value: string) => {
-        if (!isSecretMember(decoded(name))) return /[%=]/.test(value) ? head + this.#encoded(value, depth) : all
-        return value.startsWith('[redacted') ? all : head + this.tag(decoded(value))
-      })
+    const members = this.#urls(text.includes('"') ? this.#json(text, depth) : text).replaceAll(
+      MEMBER,
+      (...found: string[]) => this.#member(found),
+    )
+    return this.#parameters(members, depth)
       .replaceAll(BEARER, (_, scheme: string, token: string) => scheme + this.tag(token))
       .replaceAll(JWT, token => this.tag(token))
   }
@@ -123,9 +135,33 @@ export class Redactor {
     return text.replaceAll(USER_INFO, (_, scheme: string, user: string) => `${scheme}${this.tag(user)}@`)
   }
 
+  #parameters(text: string, depth: number): string {
+    let out = ''
+    let from = 0
+    for (let at = 0; ; ) {
+      PARAMETER.lastIndex = at
+      const found = PARAMETER.exec(text)
+      if (found === null) return out + text.slice(from)
+      const start = found.index + found[0].length
+      const isSecret = isSecretMember(decoded(found[1]!))
+      const pattern = isSecret ? SECRET_VALUE : VALUE
+      pattern.lastIndex = start
+      const [value = ''] = pattern.exec(text) ?? []
+      at = start + value.length
+      const clean = isSecret ? this.#secretParameter(value) : /[%=]/.test(value) ? this.#encoded(value, depth) : value
+      if (clean === value) continue
+      out += text.slice(from, start) + clean
+      from = at
+    }
+  }
+
+  #secretParameter(value: string): string {
+    return value === '' || value.startsWith('[redacted') ? value : this.tag(decoded(value))
+  }
+
   #member([all, quote, name, between, open, text, close, number]: string[]): string {
     const value = text ?? number
-    if (value === undefined || value === '' || !isSecretMember(name!)) return all!
+    if (value === undefined || value === '' || !isSecretMember(name!) || isOwnCode(name!, value)) return all!
     return `${quote}${name}${between}${open ?? ''}${this.tag(value)}${close ?? ''}`
   }
 
@@ -146,9 +182,10 @@ export class Redactor {
       } else if (isSecretMember(string)) {
         const start = behindSpace(text, colon + 1)
         end = valueEnd(text, start)
-        const value = text.slice(start, end)
-        if (!PLAIN_VALUE.test(value)) {
-          out += text.slice(from, start) + quoted(this.tag(value.startsWith('"') ? unquoted(value) : value))
+        const raw = text.slice(start, end)
+        const value = raw.startsWith('"') ? unquoted(raw) : raw
+        if (!PLAIN_VALUE.test(raw) && !isOwnCode(string, value)) {
+          out += text.slice(from, start) + quoted(this.tag(value))
           from = end
         }
       }
@@ -156,6 +193,16 @@ export class Redactor {
     }
     return from === 0 ? text : out + text.slice(from)
   }
+}
+
+function isSecretPair(text: string): boolean {
+  const end = text.indexOf('=')
+  return end > 0 && isSecretMember(decoded(text.slice(0, end)))
+}
+
+/** Whether this is the code in an answer of our own. It is no secret: docs/errors.md lists all. */
+function isOwnCode(name: string, value: string): boolean {
+  return name === 'code' && Object.hasOwn(ERRORS, value)
 }
 
 function decoded(text: string): string {

@@ -173,6 +173,11 @@ describe('a secret is never shown', () => {
     'as a JWT in any field': { headers: ['x-anything', `see ${JWT} there`] },
     'in the path, as a JWT': { path: `/login/${JWT}/x` },
     'in the query': { path: `/a?b=1&token=${CANARY}&c=2` },
+    'in the query, behind a semicolon in it': { path: `/a?b=1;token=x;${CANARY}&c=2` },
+    'in the query, behind a semicolon, and with =': { path: `/a?token=x;${CANARY}=;y=1` },
+    'in a form, behind a semicolon in it': { headers: form, body: `a=1&password=x;${CANARY}` },
+    'in the query of referer, behind signs in it': { headers: ['referer', `https://a.example/b?token=x,y;${CANARY};`] },
+    'in a parameter behind an empty one': { headers: ['referer', `https://a.example/b?a=;b=c,;token=${CANARY}`] },
     'in the query, with its name encoded': { path: `/a?to%6ben=${CANARY}` },
     'in a signed URL': { path: `/a?X-Goog-Signature=${CANARY}&sig=${CANARY}&Signature=${CANARY}` },
     'in a URL in the query': { path: `/a?next=${encodeURIComponent(`https://b.example/?code=${CANARY}`)}` },
@@ -508,19 +513,48 @@ describe('the ring', () => {
     }
   })
 
-  it.each(['\\', '"', '\\"', '"a":', `'a':'`, '{"', ';=', '?a=', '%25', 'eyJ', 'bearer ', '://', ' ', '\n'])(
-    'redacts 64 KiB of %j in time that grows only with their number',
-    text => {
-      const { send } = ground('bodies')
-      const body = text.repeat((64 * 1024) / text.length)
-      for (const headers of [[], form, ['content-type', 'multipart/form-data; boundary=b']]) {
-        const start = process.threadCpuUsage()
-        send({ method: 'POST', headers }, body)
-        // A search from each character takes 5 s and more.
-        expect(process.threadCpuUsage(start).user).toBeLessThan(2_000_000)
-      }
-    },
-  )
+  it.each([
+    '\\',
+    '"',
+    '\\"',
+    '"a":',
+    `'a':'`,
+    '{"',
+    ';=',
+    ';',
+    ',',
+    ';token=',
+    '?token=;',
+    '?a=',
+    '%25',
+    'eyJ',
+    'bearer ',
+    '://',
+    ' ',
+    '\n',
+  ])('redacts 64 KiB of %j in time that grows only with their number', text => {
+    const { send } = ground('bodies')
+    const body = text.repeat((64 * 1024) / text.length)
+    for (const headers of [[], form, ['content-type', 'multipart/form-data; boundary=b']]) {
+      const start = process.threadCpuUsage()
+      send({ method: 'POST', headers }, body)
+      // A search from each character takes 5 s and more.
+      expect(process.threadCpuUsage(start).user).toBeLessThan(2_000_000)
+    }
+  })
+
+  it('shows what is behind a secret, and the code of an answer of ours, but no other code', () => {
+    const { send } = ground('bodies')
+    const body = '{"status":502,"code":"upstream-refused"}'
+    const detail = send(
+      { method: 'POST', path: '/?a=b;c&token=x;y&d=e;f', headers: ['content-type', 'text/plain'] },
+      body,
+    )
+    expect(detail.path).toMatch(/^\/\?a=b;c&token=\[redacted:[0-9a-f]{12}\]&d=e;f$/)
+    expect(detail.request.body?.text).toBe(body)
+    const other = send({ method: 'POST' }, '{"code":"upstream-refused-1","state":"upstream-refused"}')
+    expect(other.request.body?.text).toMatch(/^{"code":"\[redacted:\w+\]","state":"\[redacted:\w+\]"}$/)
+  })
 
   it("shows a target's failure, and where its time went", () => {
     const inspector = new RingInspector('heads', noLogger, standing)
