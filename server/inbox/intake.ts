@@ -161,6 +161,7 @@ export class WebhookIntake {
     const runtime = request.runtime!
     let arrived: Message | undefined
     this.#lanes.expect(runtime, lane, capture.received, underWay !== undefined)
+    capture.isExpected = true
     try {
       const { head, rest } = sealedParts(capture, captured)
       const bytes = head.length + captured.bodyBytes + (capture.sealing === undefined ? 0 : SEAL_BYTES * captured.parts)
@@ -250,7 +251,7 @@ export class WebhookIntake {
 
   /** Returns what it takes of the rates of its sender. */
   #admit(
-    { request, lane, isVerified }: Capture,
+    { request, lane, isVerified, isExpected }: Capture,
     isNew: boolean,
     bytes: number,
   ): [rate: TokenBucket, webhooks: number][] {
@@ -262,7 +263,8 @@ export class WebhookIntake {
       bytes: allBytes,
       unverifiedPerMinute,
     } = this.#parts.limits
-    if (isNew && this.#lanes.waiting(runtime, lane) > messagesPerLane) throw new StoreError('full', 'the lane is full')
+    const others = this.#lanes.waiting(runtime, lane) - (isExpected ? 1 : 0)
+    if ((isNew || isExpected) && others >= messagesPerLane) throw new StoreError('full', 'the lane is full')
     if (isVerified || unverifiedPerMinute === 0) return []
     const network = networkOf(request.caller!.address)
     // A long webhook counts as several, by its share of the byte quota.

@@ -221,6 +221,26 @@ test('a webhook that is refused takes nothing of the rate of its sender', async 
   expect(await settled(send(EACH(5)))).toBe(202)
 })
 
+test.each([
+  ['one by one', 1],
+  ['while all of them arrive', 20],
+])('no more long webhooks than messagesPerLane wait in a lane, if they are sent %s', async (_how, atOnce) => {
+  const { begin, state, disk } = start({ messagesPerLane: 5, unverifiedPerMinute: 0 })
+  state.isLive = false
+  const told: number[] = []
+  for (let sent = 0; sent < 20; sent += atOnce) {
+    const sinks = Array.from({ length: atOnce }, () => begin('/webhooks/a', 700 * KIB, status => told.push(status)))
+    for (const sink of sinks) {
+      await ms(100)
+      sink.requestEnd([])
+    }
+    await ms(100)
+  }
+  expect(told).toEqual([...Array(5).fill(202), ...Array(15).fill(503)])
+  expect(disk.messages).toHaveLength(5)
+  expect(disk.parts.size).toBe(15)
+})
+
 describe('of the rate of its sender, a long webhook takes', () => {
   /** A little more than half of the quota is used, and the rate allows 45 short webhooks, or one of 1843 KiB. */
   async function startScarce() {
