@@ -1,5 +1,5 @@
 /** Checks the header rules of a route. None may touch fields that frame a message or identify the caller. */
-import { isFieldValue, isForwardedName, isToken } from '../protocol/http/headers.ts'
+import { dashed, isFieldValue, isForwardedName, isToken } from '../protocol/http/headers.ts'
 import type { ReportProblem } from './compile.ts'
 import type { CompiledHeaders } from './compiled.ts'
 import type { HeaderRules, RouteProblem } from './table.ts'
@@ -28,12 +28,12 @@ export function compileHeaders(
   const remove = new Set<string>()
   const set: string[] = []
   for (const [i, name] of (rules.remove ?? []).entries()) {
-    if (mayChange(name, report, [key, 'remove', i])) remove.add(name.toLowerCase())
+    if (mayChange(name, report, [key, 'remove', i])) remove.add(dashed(name.toLowerCase()))
   }
   for (const [name, value] of Object.entries(rules.set ?? {})) {
     if (!mayChange(name, report, [key, 'set', name])) continue
     if (!isFieldValue(value) || value !== value.trim()) report([key, 'set', name], 'is not a valid field value')
-    remove.add(name.toLowerCase())
+    remove.add(dashed(name.toLowerCase()))
     set.push(name.toLowerCase(), value)
   }
   return { remove, set }
@@ -42,7 +42,7 @@ export function compileHeaders(
 function mayChange(name: string, report: ReportProblem, at: RouteProblem['path']): boolean {
   const lower = name.toLowerCase()
   if (!isToken(name)) report(at, 'is not a header name')
-  else if (OURS.has(lower)) report(at, `"${lower}" belongs to the connection and cannot be set or removed`)
+  else if (OURS.has(dashed(lower))) report(at, `"${lower}" belongs to the connection and cannot be set or removed`)
   else if (isForwardedName(lower)) report(at, `"${lower}" identifies the caller and cannot be set or removed`)
   else return true
   return false

@@ -58,6 +58,7 @@ export interface CompiledAnswer {
 
 /** `remove` also has the names of `set`. */
 export interface CompiledHeaders {
+  /** As `dashed` names, so that no other spelling gets around the rules. */
   readonly remove: ReadonlySet<string>
   readonly set: readonly string[]
 }

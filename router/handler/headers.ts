@@ -2,7 +2,7 @@
 import type { ErrorCode } from '../../protocol/base/errors.ts'
 import type { HeaderList, HttpRequest } from '../../protocol/exchange.ts'
 import { appendForwarded } from '../../protocol/http/forwarded.ts'
-import { isForwardedName, removeWhere } from '../../protocol/http/headers.ts'
+import { dashed, isForwardedName, removeWhere } from '../../protocol/http/headers.ts'
 import type { CompiledHeaders } from '../compiled.ts'
 import { isInboxField } from './inbox-fields.ts'
 
@@ -17,7 +17,7 @@ export function upstreamHeaders(
   for (let i = 0; i < from.length; i += 2) {
     const name = from[i]!
     if (isForwardedName(name) ? !isInboxField(request, name) : name === 'te' && !takesTe) continue
-    if (rules?.remove.has(name) === true) continue
+    if (rules?.remove.has(dashed(name)) === true) continue
     headers.push(name, from[i + 1]!)
   }
   const caller = request.caller
@@ -37,7 +37,7 @@ export function answerHeaders(headers: HeaderList, rules: CompiledHeaders | unde
 
 function stripAnswer(headers: HeaderList, rules: CompiledHeaders | undefined): void {
   if (rules !== undefined) {
-    removeWhere(headers, name => name === OURS || rules.remove.has(name))
+    removeWhere(headers, name => name === OURS || rules.remove.has(dashed(name)))
     for (const text of rules.set) headers.push(text)
     return
   }

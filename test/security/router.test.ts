@@ -6,7 +6,7 @@ import type { AddressInfo, Socket } from 'node:net'
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import { createServer as createTls } from 'node:tls'
 import { afterEach, describe, expect, it } from 'vitest'
-import { type Route, type RouterService, type RouterServiceOptions, serveRouter } from '../../router/index.ts'
+import { createRouter, type Route, type RouterService, type RouterServiceOptions, serveRouter } from '../../router/index.ts'
 import { get, OK, RawUpstream, rawCall, recordingLogger } from '../router/support.ts'
 import { makeSecrets } from '../support/secrets.ts'
 
@@ -121,6 +121,27 @@ describe('R1 hop-by-hop names spelt with underscores or dots', () => {
     const { address } = await service([{ name: 'all', match: {}, target: up.url }])
     expect(status(await get(address.port, '/', ...twins.map(name => `${name}: chunked`)))).toBe(200)
     for (const name of twins) expect(up.received[0]!.toLowerCase()).not.toContain(name.toLowerCase())
+  })
+})
+
+describe('R1 the fields that a route removes or sets', () => {
+  it('reach no upstream in another spelling', async () => {
+    const up = await upstream()
+    const headers = { remove: ['X-User'], set: { 'x-from': 'us' } }
+    const { address } = await service([{ name: 'all', match: {}, target: up.url, headers }])
+    const forged = ['X-User', 'X_User', 'x.user', 'X-From', 'X_From', 'x.from'].map(name => `${name}: evil`)
+    expect(status(await get(address.port, '/', ...forged, 'x-kept: yes'))).toBe(200)
+    expect(up.received[0]).not.toContain('evil')
+    expect(field(up.received[0]!, 'x-from')).toBe('us')
+    expect(field(up.received[0]!, 'x-kept')).toBe('yes')
+  })
+
+  it('are none that frame a message, in any spelling', () => {
+    const rules = [{ remove: ['content_length'] }, { set: { 'Transfer.Encoding': 'chunked' } }]
+    for (const headers of rules) {
+      const routes = [{ name: 'all', match: {}, target: 'http://up.test', headers }]
+      expect(() => createRouter({ routes: { routes } })).toThrow('belongs to the connection')
+    }
   })
 })
 
