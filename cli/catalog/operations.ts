@@ -99,7 +99,7 @@ export const LIFECYCLE: readonly Command[] = [
 
 const inboxFlags = {
   runtime: flag('NAME', 'Only webhooks of this runtime.'),
-  lane: flag('LANE', 'Only webhooks of this lane, as `inbox list --json` shows it.'),
+  lane: flag('LANE', 'Only webhooks of this lane, as `inbox list` shows it.'),
   state: flag('waiting|dead|delivered', 'Only webhooks in this state.'),
   since: flag('TIME', 'Only webhooks that arrived after this time: 2026-11-21T08:00Z or -1h.'),
 }

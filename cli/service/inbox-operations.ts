@@ -79,12 +79,14 @@ async function inPages(server: Server, change: 'replay' | 'drop', filter: Filter
   }
 }
 
-/** A prefix of an id must be unambiguous. */
+/** A prefix of an id or a lane must be unambiguous. */
 async function one(server: Server, filter: Omit<Filter, 'limit'>): Promise<Omit<Filter, 'limit'>> {
-  if (filter.id === undefined) return filter
-  const found = (await server.inbox?.list({ ...filter, limit: 2 })) ?? []
-  if (found.length > 1) throw new TypeError(`several webhooks begin with ${filter.id}`)
-  return filter
+  const { id, lane } = filter
+  if (id === undefined && lane === undefined) return filter
+  const found = (await server.inbox?.list({ ...filter, limit: id === undefined ? PAGE : 2 })) ?? []
+  if (id !== undefined && found.length > 1) throw new TypeError(`several webhooks begin with ${id}`)
+  if (found.some(message => message.lane !== found[0]!.lane)) throw new TypeError(`several lanes begin with ${lane}`)
+  return { ...filter, lane: lane && (found[0]?.lane ?? lane) }
 }
 
 export async function pauseRuntime(

@@ -396,7 +396,7 @@ export class PostgresStore extends GroupedStore {
   }
 
   async list(filter: Filter): Promise<readonly Message[]> {
-    const { runtime, lane, state, since = 0, id = '', reason = '', before = [], limit } = filter
+    const { runtime, lane = '', state, since = 0, id = '', reason = '', before = [], limit } = filter
     return await this.#ask(sql.LIST, [runtime, lane, state, since, id, reason, before, limit])
   }
 

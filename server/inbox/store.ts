@@ -93,6 +93,7 @@ export type ChangeResult = { readonly status: 'stored' | 'duplicate' | 'done' | 
 /** Selects messages. Criteria that are absent match everything. */
 export interface Filter {
   readonly runtime?: string | undefined
+  /** Lanes that begin with this. */
   readonly lane?: string | undefined
   readonly state?: MessageState | undefined
   /** Received at this time or later. */

@@ -56,6 +56,23 @@ test.each([
   expect(await ground.messages()).toHaveLength(left)
 })
 
+test('a lane is named by what the list shows of it, if no other one begins like that', async () => {
+  const [{ lane } = { lane: '' }] = (await listMessages(ground.server, { limit: 1 })) as { lane: string }[]
+  for (let hook = 0; hook < 17; hook++) await ground.post('other', { path: `/webhooks/other-${hook}` })
+  await until(async () => (await ground.messages('delivered')).length === DELIVERED + 17)
+  const name = lane.slice(0, 8)
+  expect(await listMessages(ground.server, { lane: name })).toHaveLength(DEAD + DELIVERED)
+  const lanes = ((await listMessages(ground.server, {})) as { lane: string }[]).map(one => one.lane)
+  const first = lanes.map(one => one[0]!).find((one, i, all) => all.slice(i + 1).includes(one) && one !== lane[0])!
+  const ambiguous = { runtime: 'demo', lane: first }
+  await expect(dropMessages(ground.server, ambiguous)).rejects.toThrow(`several lanes begin with ${first}`)
+  await expect(replayMessages(ground.server, ambiguous)).rejects.toThrow(`several lanes begin with ${first}`)
+  expect(await replayMessages(ground.server, { runtime: 'demo', lane: name }, PAGE)).toHaveLength(DEAD)
+  await until(async () => (await ground.messages('dead')).length === 0)
+  expect(await dropMessages(ground.server, { runtime: 'demo', lane: name }, PAGE)).toHaveLength(DEAD + DELIVERED)
+  expect(await ground.messages()).toHaveLength(17)
+})
+
 test.each(['0.5', '-1', '0', '', '1e3', '9'.repeat(20), 'NaN'])(
   'a limit of %j is refused, and the store stays open',
   async limit => {
