@@ -1,9 +1,10 @@
+import { isToken } from '../../admin/access.ts'
 import { readPlain } from '../../protocol/base/plain-file.ts'
 import { configurationError, fileProblem } from '../failure.ts'
 
 const MIN_TOKEN_LENGTH = 16
 
-/** Reads the token of an admin listener. Short ones are refused, since they could be guessed. */
+/** Reads the token of an admin listener. Refuses one that is short, since it could be guessed, and one that nobody could send. */
 export async function readAdminTokenFile(path: string): Promise<string> {
   let token: string
   try {
@@ -11,6 +12,10 @@ export async function readAdminTokenFile(path: string): Promise<string> {
   } catch (error) {
     throw configurationError(`cannot read the admin token ${path}: ${fileProblem(error)}`, error)
   }
-  if (token.length >= MIN_TOKEN_LENGTH) return token
-  throw configurationError(`the admin token in ${path} is shorter than ${MIN_TOKEN_LENGTH} characters`)
+  if (token.length < MIN_TOKEN_LENGTH)
+    throw configurationError(`the admin token in ${path} is shorter than ${MIN_TOKEN_LENGTH} characters`)
+  if (isToken(token)) return token
+  throw configurationError(
+    `the admin token in ${path} has spaces or control characters, is not ASCII, or is longer than 8192 characters`,
+  )
 }

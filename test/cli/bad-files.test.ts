@@ -321,6 +321,14 @@ describe('client and router', () => {
     writeFileSync(file('short'), 'short\n')
     const short = await validate(component, { ...base, 'admin.token.file': file('short') })
     expect(short.notes).toBe(`sallyport: the admin token in ${file('short')} is shorter than 16 characters\n`)
+    for (const text of ['a token of several words', 'schlüssel-der-verwaltung', 'x'.repeat(8193)]) {
+      writeFileSync(file('unusable'), `${text}\n`)
+      const { code, notes } = await validate(component, { ...base, 'admin.token.file': file('unusable') })
+      expect([code, notes]).toEqual([
+        3,
+        expect.stringContaining(`the admin token in ${file('unusable')} has spaces or`),
+      ])
+    }
     const off = { 'admin.listen': 'off', 'admin.token.file': file('missing') }
     expect((await validate(component, { ...base, ...off })).code).toBe(0)
   })
