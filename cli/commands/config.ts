@@ -8,6 +8,7 @@ import type { Loaded } from '../config/load.ts'
 import { maskedValue } from '../config/masked.ts'
 import type { Settings } from '../config/setting.ts'
 import { configurationError, EXIT } from '../failure.ts'
+import { plainText } from '../plain-text.ts'
 import { printJson } from '../print.ts'
 
 type ConfigOf<C extends ComponentName> = Loaded<(typeof COMPONENTS)[C]>['values']
@@ -35,7 +36,7 @@ export async function validate(component: ComponentName, args: Arguments, io: Io
   for (const { status, what, found, expected, hint } of probes) {
     const text = `${what}: ${found}; expected: ${expected}. ${hint}`.trimEnd()
     if (status === 'fail') throw configurationError(text)
-    if (status !== 'ok') io.note(`sallyport: ${text}`)
+    if (status !== 'ok') io.note(`sallyport: ${plainText(text)}`)
   }
   io.out(`the configuration of the ${component} is valid\n`)
   return EXIT.ok
@@ -50,8 +51,8 @@ export async function print(component: ComponentName, args: Arguments, io: Io): 
     if (!origin) return [name, '-', 'not set'] as const
     return [
       name,
-      maskedValue(setting, origin.raw),
-      [origin.source, origin.where].filter(part => part !== '').join(' '),
+      plainText(maskedValue(setting, origin.raw)),
+      plainText([origin.source, origin.where].filter(part => part !== '').join(' ')),
     ] as const
   })
   const widths = [0, 1].map(column => Math.max(...rows.map(row => Math.min(row[column]!.length, 48))))
@@ -66,5 +67,5 @@ export async function schema(component: ComponentName, _: Arguments, io: Io): Pr
 }
 
 function warn(warnings: readonly string[], io: Io): void {
-  for (const warning of warnings) io.note(`sallyport: ${warning}`)
+  for (const warning of warnings) io.note(`sallyport: ${plainText(warning)}`)
 }

@@ -57,7 +57,9 @@ export const keysRetire: Run = async (args, io) => {
     if (keys.length === 0)
       throw configurationError(`${found.kid} is the last key of ${path}: without it, no token would be valid`)
     await rewrite([{ path, text: textOf({ ...set, keys }), secret: false }])
-    io.note(`retired ${found.kid}; its tokens are refused from now on; live sessions last until their tokens expire`)
+    io.note(
+      `retired ${printable(found.kid)}; its tokens are refused from now on; live sessions last until their tokens expire`,
+    )
     return EXIT.ok
   })
 }

@@ -9,7 +9,7 @@ import { EXIT, usageError } from '../failure.ts'
 import { optionalFlag, parseHeader } from '../options.ts'
 import { printResult } from '../print.ts'
 import { loadRoutes } from '../service/routes.ts'
-import { facts } from '../table.ts'
+import { facts, printable } from '../table.ts'
 
 /** `sallyport route test`: exits with 0 if a route takes the URL, else with 1. */
 export const routeTest: Run = async (args, io) => {
@@ -48,7 +48,7 @@ function describe(result: MatchResult): string {
     ['why', result.explanation],
   ]
   return facts(
-    rows.flatMap(([name, value]) => (value === undefined ? [] : [[name, String(value)]])),
+    rows.flatMap(([name, value]) => (value === undefined ? [] : [[name, printable(value)]])),
     9,
   )
 }

@@ -3,6 +3,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { createLocalJWKSet, jwtVerify } from 'jose'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { createKeys } from '../../certs/index.ts'
 import { sallyport } from './run.ts'
 
 let folder: string
@@ -117,6 +118,38 @@ describe('token', () => {
       expect((await sallyport(['keys', 'create', '--out', file(alg), '--alg', alg])).code).toBe(0)
       expect(JSON.parse(readFileSync(file(`${alg}/jwks.json`), 'utf8')).keys[0].alg).toBe(alg)
     }
+  })
+})
+
+describe('own input does not control the terminal:', () => {
+  const evil = '\x1b[2J\x9b31m'
+
+  test.each(['route', 'setting', 'key'])('a %s', async kind => {
+    const routes = 'routes: [{ name: "x", match: { path: "/a/{name}" }, target: "http://127.0.0.1:1" }]\n'
+    writeFileSync(file('captures.yaml'), routes)
+    const args = {
+      route: ['route', 'test', `https://a/a/${encodeURIComponent(evil)}`, '--routes', file('captures.yaml')],
+      setting: [
+        'config',
+        'print',
+        'client',
+        '--server',
+        'wss://h',
+        '--token.file',
+        `a${evil}b`,
+        '--target',
+        'http://h',
+      ],
+      key: ['keys', 'retire', '--jwks', file('evil-keys.json'), '--kid', `k${evil}`],
+    }[kind]!
+    if (kind === 'key') {
+      const { jwks } = await createKeys()
+      const keys = [{ ...jwks.keys[0]!, kid: `k${evil}` }, ...(await createKeys()).jwks.keys]
+      writeFileSync(file('evil-keys.json'), JSON.stringify({ keys }))
+    }
+    const { out, notes } = await sallyport(args)
+    expect(out + notes).not.toMatch(/(?!\n)\p{Cc}/u)
+    expect(out + notes).toMatch(/\?\[2JÂ?\?31m/)
   })
 })
 
