@@ -73,7 +73,8 @@ export function parseHostName(text: string): HostName {
   const bare = text.startsWith('[') && text.endsWith(']') ? text.slice(1, -1) : text
   if (isIP(bare) !== 0 && !bare.includes('%')) return { type: 'ip', value: bare }
   const wildcard = text.startsWith('*.')
-  const name = domainToASCII(wildcard ? text.slice(2) : text)
+  // `domainToASCII` leaves out tabs and line breaks.
+  const name = /\p{Cc}/u.test(text) ? '' : domainToASCII(wildcard ? text.slice(2) : text)
   const labels = name.split('.')
   if (name.length > 253 || !labels.every(label => HOST_LABEL.test(label)) || /^\d+$/.test(labels.at(-1)!)) {
     throw new TypeError(

@@ -113,6 +113,8 @@ describe('names', () => {
     ['*', 'is not a host name'],
     ['a.*.example', 'is not a host name'],
     ['a b.example', 'is not a host name'],
+    ['a.com\nevil', 'is not a host name'],
+    ['a\t.com', 'is not a host name'],
     ['300.1.1.1', 'is not a host name'],
     ['', 'is not a host name'],
   ])('host %j is refused', async (host, message) => {
