@@ -107,7 +107,7 @@ export class WebhookIntake {
   /** Whether it must wait behind others. `arrived` is as in {@link Lanes.isBusy}. */
   isBusy(capture: Capture, arrived?: number): boolean {
     const runtime = capture.request.runtime!
-    if (this.#lanes.isPaused(runtime)) return true
+    if (this.#lanes.isPaused(runtime) || this.#store.shared?.isLeaseOver() === true) return true
     // Usually nothing waits for the runtime, and computing the lane's digest can be skipped.
     return this.#lanes.has(runtime) && this.#lanes.isBusy(runtime, capture.lane, arrived)
   }

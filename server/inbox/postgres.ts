@@ -109,6 +109,8 @@ export class PostgresStore extends GroupedStore {
     reload: () => {
       if (this.isOpen) this.#reload(this.#connections!)
     },
+    // The renewal is answered behind the notifications of what was stored before it.
+    isLeaseOver: () => this.isOpen && performance.now() >= this.#leaseEndsMs,
     waiting: async (runtime, lane) => {
       const [counted] = await this.#ask<{ messages: number }>(sql.WAITING, [runtime, lane])
       return counted!.messages

@@ -181,6 +181,8 @@ export interface SharedStore {
   onRules: ((contents: Pick<Contents, 'rules' | 'paused'>) => void) | undefined
   /** Reads the rules and pauses again. */
   reload(): void
+  /** True while the store is open and our lease has expired. What others have stored since then may not be known here yet. */
+  isLeaseOver(): boolean
   /** How many messages wait in the lane. */
   waiting(runtime: string, lane: string): Promise<number>
   /** Releases the lane. With `empty`, nothing waits in it, and the other servers are notified. */

@@ -489,7 +489,9 @@ describe.runIf(needs('postgres'))('a real one', () => {
       const over = 'the lease of this server has expired'
       await expect(store.next('demo', 'l', 9)).rejects.toThrow(over)
       await expect(store.part('1', 0)).rejects.toThrow(over)
+      expect(store.shared.isLeaseOver()).toBe(true)
       now.mockRestore()
+      expect(store.shared.isLeaseOver()).toBe(false)
     })
 
     test('the same webhook at both at once is stored once', async () => {

@@ -28,11 +28,13 @@ class Shared extends MemoryInboxStore {
   readonly #owns: boolean
   readonly asked: string[] = []
   other: Shared | undefined
+  isLeaseOver = false
   override readonly shared: SharedStore = {
     onLane: undefined,
     onRules: undefined,
     reload() {},
     release() {},
+    isLeaseOver: () => this.isLeaseOver,
     waiting: async (runtime, lane) => {
       const found = this.#disk.lanes().find(one => one.runtime === runtime && one.lane === lane)
       await this.#answer('lane')
@@ -239,6 +241,18 @@ test.each([
   expect(told).toEqual([...Array(5).fill(202), ...Array(15).fill(503)])
   expect(disk.messages).toHaveLength(5)
   expect(disk.parts.size).toBe(15)
+})
+
+test('a server whose lease is over may not know what waits, so it lets no webhook pass until it has renewed it', async () => {
+  const { storing, send, stores, disk } = start({})
+  storing.rules.publish('demo', [RULE], undefined)
+  const told: number[] = []
+  for (const isLeaseOver of [false, true, false]) {
+    stores[0].isLeaseOver = isLeaseOver
+    told.push(await settled(send(isLeaseOver ? '/webhooks/a' : '/webhooks/b')))
+  }
+  expect(told).toEqual([200, 202, 200])
+  expect(disk.messages.map(({ why }) => why)).toEqual(['behind'])
 })
 
 describe('of the rate of its sender, a long webhook takes', () => {

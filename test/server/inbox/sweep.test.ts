@@ -33,7 +33,10 @@ class Watched extends MemoryInboxStore {
   constructor(disk: MemoryDisk, isShared: boolean) {
     super(disk)
     this.shared = isShared
-      ? { onLane: undefined, onRules: undefined, reload() {}, waiting: () => Promise.resolve(0), release() {} }
+      ? {
+          ...{ onLane: undefined, onRules: undefined, reload() {}, release() {} },
+          ...{ isLeaseOver: () => false, waiting: () => Promise.resolve(0) },
+        }
       : undefined
   }
 
