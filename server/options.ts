@@ -272,6 +272,8 @@ function checkAuth(auth: AuthOptions | undefined): void {
   checkDurations('auth.jwks', jwks)
   const tolerance = auth.clockToleranceS ?? 30
   demand(tolerance >= 0 && tolerance <= 60, 'auth.clockToleranceS must be from 0 to 60')
+  const isHook = auth.isRevoked === undefined || typeof auth.isRevoked === 'function'
+  demand(isHook, 'auth.isRevoked must be a function')
   demand(auth.audience !== '', 'auth.audience must not be empty')
   for (const algorithm of auth.algorithms ?? []) {
     demand(

@@ -90,7 +90,7 @@ export function starting(logger: Logger, what: string, work: () => Promise<unkno
 }
 
 /**
- * Wraps an embedder's function. If it throws or its promise rejects, that is logged under its name and ends nothing. Undefined
+ * Wraps an embedder's function; anything else is a TypeError. If it throws or its promise rejects, that is logged under its name and ends nothing. Undefined
  * stays undefined.
  */
 export function hook<Args extends readonly unknown[]>(
@@ -109,6 +109,7 @@ export function hook<Args extends readonly unknown[]>(
   logger: Logger,
 ): ((...args: Args) => void) | undefined {
   if (call === undefined) return undefined
+  if (typeof call !== 'function') throw new TypeError(`${name} must be a function`)
   const failed = (error: unknown) => logDefect(logger, `${name} threw`, error)
   // Plain parameters, as above. No hook has more.
   const plain = call as unknown as (a: unknown, b: unknown) => unknown

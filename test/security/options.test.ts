@@ -139,3 +139,12 @@ test('C7: serveRouter takes caller limits and upstream limits side by side, and 
   const both = Object.keys(LISTENER_LIMITS).filter(name => Object.hasOwn(UPSTREAM_LIMITS, name))
   expect(both).toEqual([])
 })
+
+test.each<[string, () => unknown]>([
+  ['onExchange', () => server({ onExchange: 5 as never })],
+  ['auth.isRevoked', () => server({ auth: { jwks: { keys: [] }, isRevoked: 5 as never } })],
+  ['onExchange', () => router({ onExchange: 5 })],
+  ['onExchange', () => client({ onExchange: 5 as never })],
+])('%s that is no function is refused at the call', (name, call) => {
+  expect(call).toThrow(new TypeError(`${name} must be a function`))
+})
