@@ -58,6 +58,9 @@ function urlOf(traces: string | undefined, all: string | undefined): string | un
   if (given === undefined) return undefined
   const isHttp = URL.canParse(given) && /^https?:$/.test(new URL(given).protocol)
   if (!isHttp) throw new TypeError(`OTEL_EXPORTER_OTLP_${name} must be a URL with http:// or https://`)
+  const { username, password } = new URL(given)
+  if (username !== '' || password !== '')
+    throw new TypeError(`OTEL_EXPORTER_OTLP_${name} must have no credentials: use OTEL_EXPORTER_OTLP_HEADERS`)
   return traces ?? tracesUrl(given)
 }
 
