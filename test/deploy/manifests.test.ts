@@ -245,3 +245,11 @@ describe.runIf(long && needs('go') && isGoRecent())('Kubernetes and the Gateway 
     expect(out.trim().split('\n').length).toBeGreaterThan(30)
   })
 })
+
+test('every recipe that makes a secret makes a file that only its owner can read', () => {
+  const files = globSync(['deploy/**/*.{md,yaml}', 'docs/*.md'], { cwd: ROOT })
+  const lines = files.flatMap(file => readFileSync(resolve(ROOT, file), 'utf8').split('\n'))
+  const recipes = lines.filter(line => /openssl rand .*>/.test(line))
+  expect(recipes.length).toBeGreaterThan(4)
+  expect(recipes.filter(line => !line.includes('(umask 077; openssl rand'))).toEqual([])
+})
