@@ -6,7 +6,12 @@ import type { ReportProblem } from './compile.ts'
 import type { Route } from './table.ts'
 import type { TlsIdentity } from './target.ts'
 
-export function compileTls(route: Route, warnings: string[], report: ReportProblem): TlsIdentity | undefined {
+export function compileTls(
+  route: Route,
+  authorities: Authorities,
+  warnings: string[],
+  report: ReportProblem,
+): TlsIdentity | undefined {
   const tls = route.tls
   const https = route.target?.startsWith('https://') ?? false
   if (tls !== undefined && !https) report(['tls'], 'only a target that begins with https:// has TLS')
@@ -14,18 +19,37 @@ export function compileTls(route: Route, warnings: string[], report: ReportProbl
   if (tls?.insecure === true) {
     warnings.push(`route "${route.name}": tls.insecure is set, any certificate of its target is accepted`)
   }
-  return tlsIdentity({
-    ca: tls?.ca === undefined ? undefined : readCa(tls.ca, report),
-    serverName: tls?.serverName,
-    insecure: tls?.insecure ?? false,
-    http2: tls?.http2 ?? false,
-  })
+  const ca = tls?.ca === undefined ? undefined : authorities.of(tls.ca)
+  if (ca?.problem !== undefined) report(['tls', 'ca'], ca.problem)
+  const serverName = tls?.serverName
+  const insecure = tls?.insecure ?? false
+  // The key differs whenever the checks differ.
+  const key = digest(JSON.stringify([ca?.digest, serverName, insecure]))
+  return { key, ca: ca?.pem, serverName, insecure, http2: tls?.http2 ?? false }
 }
 
-/** An identity whose key differs whenever the checks differ. */
-function tlsIdentity(parts: Omit<TlsIdentity, 'key'>): TlsIdentity {
-  const text = JSON.stringify([parts.ca, parts.serverName, parts.insecure])
-  return { key: createHash('sha256').update(text).digest('base64url'), ...parts }
+interface Authority {
+  readonly pem?: string
+  readonly digest?: string
+  readonly problem?: string
+}
+
+/** The CAs that a table names. Each is read and parsed once, however many routes name it. */
+export class Authorities {
+  readonly #known = new Map<string, Authority>()
+
+  of(ca: string): Authority {
+    let known = this.#known.get(ca)
+    if (known === undefined) {
+      known = readAuthority(ca)
+      this.#known.set(ca, known)
+    }
+    return known
+  }
+}
+
+function digest(text: string): string {
+  return createHash('sha256').update(text).digest('base64url')
 }
 
 /** A CA is given as a file or as its text. */
@@ -33,19 +57,18 @@ export function isPemText(ca: string): boolean {
   return ca.includes('-----BEGIN')
 }
 
-function readCa(ca: string, report: ReportProblem): string | undefined {
+function readAuthority(ca: string): Authority {
   const inline = isPemText(ca)
-  let pem: string
+  let text: string
   try {
-    pem = inline ? ca : String(readPlainSync(ca))
+    text = inline ? ca : String(readPlainSync(ca))
   } catch (error) {
-    report(['tls', 'ca'], `cannot read ${ca} (${(error as NodeJS.ErrnoException).code})`)
-    return undefined
+    return { problem: `cannot read ${ca} (${(error as NodeJS.ErrnoException).code})` }
   }
   try {
-    return certificatesIn(pem).join('')
+    const pem = certificatesIn(text).join('')
+    return { pem, digest: digest(pem) }
   } catch {
-    report(['tls', 'ca'], `${inline ? 'the text' : ca} has no PEM certificate`)
-    return undefined
+    return { problem: `${inline ? 'the text' : ca} has no PEM certificate` }
   }
 }

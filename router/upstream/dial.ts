@@ -124,16 +124,16 @@ function openTls(target: UpstreamTarget, contexts: SecureContexts, lookup: Looku
 
 const MAX_CONTEXTS = 256
 
-/** Secure contexts by TLS identity. Each is made once, since parsing CAs is slow. */
+/** Secure contexts by CA. Each is made once, since parsing CAs is slow. */
 export class SecureContexts {
-  readonly #contexts = new Map<string, SecureContext>()
+  readonly #contexts = new Map<string | undefined, SecureContext>()
 
-  get(identity: TlsIdentity): SecureContext {
-    let context = this.#contexts.get(identity.key)
+  get({ ca }: TlsIdentity): SecureContext {
+    let context = this.#contexts.get(ca)
     if (context === undefined) {
-      context = createSecureContext(identity.ca === undefined ? {} : { ca: identity.ca })
+      context = createSecureContext(ca === undefined ? {} : { ca })
       if (this.#contexts.size >= MAX_CONTEXTS) this.#contexts.clear()
-      this.#contexts.set(identity.key, context)
+      this.#contexts.set(ca, context)
     }
     return context
   }
