@@ -1,12 +1,12 @@
 /** One attempt to open a WebSocket to the control endpoint: TCP, a proxy's CONNECT, TLS, upgrade, under one deadline. */
 import type { LookupAddress } from 'node:dns'
 import type { IncomingMessage } from 'node:http'
-import { isIP, type Socket } from 'node:net'
+import type { Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
 import { connect as connectTls, type SecureContext, type TLSSocket } from 'node:tls'
 import { WebSocket } from 'ws'
 import { guardWith, ignore } from '../../protocol/base/guard.ts'
-import { addressOf, formatAddress, type HostPort } from '../../protocol/base/host-port.ts'
+import { addressOf, formatAddress, type HostPort, tlsName } from '../../protocol/base/host-port.ts'
 import { CONNECT_PATH, SUBPROTOCOL } from '../../protocol/wire/control.ts'
 import { WEBSOCKET_OPTIONS } from '../../protocol/wire/transport.ts'
 import { connectTcp } from './connect-tcp.ts'
@@ -165,7 +165,7 @@ class Attempt {
       const socket = connectTls({
         socket: raw,
         host,
-        servername: isIP(host) === 0 ? host : '',
+        servername: tlsName(host),
         secureContext: this.#options.trust,
         ALPNProtocols: ['http/1.1'],
         // `authorized` is checked below, before a byte is sent. If Node rejected the socket, we could not see who signed.

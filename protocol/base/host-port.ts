@@ -1,5 +1,5 @@
 /** `host:port` or `[::1]:port`: an address to listen on or to dial. */
-import { isIPv6 } from 'node:net'
+import { isIP, isIPv6 } from 'node:net'
 import { canonicalAddress } from './address.ts'
 
 export interface HostPort {
@@ -43,4 +43,9 @@ export function withoutBrackets(host: string): string {
 /** `127.0.0.1:8080`, `[::1]:8080`. */
 export function formatAddress({ host, port }: HostPort): string {
   return `${withBrackets(host)}:${port}`
+}
+
+/** The name for TLS: without the final dot, which RFC 6066 section 3 forbids there. Empty for an address, which is not sent. */
+export function tlsName(host: string): string {
+  return isIP(host) === 0 ? host.replace(/\.$/, '') : ''
 }

@@ -1,5 +1,5 @@
 /** One new connection to an upstream: name, TCP and TLS within one deadline. */
-import { connect as connectTcp, isIP, type LookupFunction, type Socket } from 'node:net'
+import { connect as connectTcp, type LookupFunction, type Socket } from 'node:net'
 import {
   type ConnectionOptions,
   checkServerIdentity,
@@ -9,6 +9,7 @@ import {
 } from 'node:tls'
 import { SallyportError, toSallyportError } from '../../protocol/base/errors.ts'
 import { guardWith, ignore } from '../../protocol/base/guard.ts'
+import { tlsName } from '../../protocol/base/host-port.ts'
 import { isReserved } from '../../protocol/base/reserved-addresses.ts'
 import { resetSocket } from '../../protocol/base/reset-socket.ts'
 import { heardFirst } from '../../protocol/base/socket-turns.ts'
@@ -111,7 +112,7 @@ function openTls(target: UpstreamTarget, contexts: SecureContexts, lookup: Looku
     lookup,
     allowHalfOpen: true,
     secureContext: contexts.get(identity),
-    servername: isIP(name) === 0 ? name : '',
+    servername: tlsName(name),
     rejectUnauthorized: !identity.insecure,
     checkServerIdentity: (_, certificate) => checkServerIdentity(name, certificate),
     ALPNProtocols: identity.http2 ? ['h2', 'http/1.1'] : ['http/1.1'],

@@ -6,7 +6,13 @@ import type { AddressInfo, Socket } from 'node:net'
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import { createServer as createTls } from 'node:tls'
 import { afterEach, describe, expect, it } from 'vitest'
-import { createRouter, type Route, type RouterService, type RouterServiceOptions, serveRouter } from '../../router/index.ts'
+import {
+  createRouter,
+  type Route,
+  type RouterService,
+  type RouterServiceOptions,
+  serveRouter,
+} from '../../router/index.ts'
 import { get, OK, RawUpstream, rawCall, recordingLogger } from '../router/support.ts'
 import { makeSecrets } from '../support/secrets.ts'
 
@@ -388,6 +394,27 @@ describe('R5 and R6 upstream TLS', () => {
     expect(lines.filter(line => line.includes('tls.insecure'))).toEqual([
       'warn route "insecure": tls.insecure is set, any certificate of its target is accepted',
     ])
+  })
+
+  it('the final dot of a name is not sent, since servers refuse it (RFC 6066 section 3)', async () => {
+    const { ca, server: own } = await makeSecrets()
+    const names: unknown[] = []
+    const server = createTls({ cert: own.cert, key: own.key }, socket => {
+      names.push(socket.servername)
+      socket.on('error', () => {})
+      socket.on('data', () => socket.write(OK))
+    })
+    server.listen(0, '127.0.0.1')
+    await once(server, 'listening')
+    stops.push(() => server.close())
+    const { port } = server.address() as AddressInfo
+    const route = (name: string, host: string, serverName?: string): Route => ({
+      ...{ name, match: { path: `/${name}` }, target: `https://${host}:${port}`, tls: { ca, serverName } },
+    })
+    const routes = [route('host', 'localhost.'), route('name', '127.0.0.1', 'localhost.')]
+    const { address } = await service(routes, { resolve: { [`localhost.:${port}`]: `127.0.0.1:${port}` } })
+    for (const { name } of routes) expect(status(await get(address.port, `/${name}`)), name).toBe(200)
+    expect(names).toEqual(['localhost', 'localhost'])
   })
 })
 

@@ -141,6 +141,14 @@ describe('dial', () => {
     expect((requests[0]!.socket as Socket & { servername: string }).servername).toBe('connect.tunnels.localhost')
   })
 
+  it('leaves the final dot of a name out of SNI', async () => {
+    const certificate = await createServerCertificate(secrets.authority, { hosts: ['gate.tunnels.test'] })
+    const { port, requests } = await endpoint({ tls: { cert: certificate.certificate, key: certificate.key } })
+    const connectTo = { host: '127.0.0.1', port }
+    await opened(optionsFor(1, { server: new URL('wss://gate.tunnels.test.'), connectTo }))
+    expect((requests[0]!.socket as Socket & { servername: string }).servername).toBe('gate.tunnels.test')
+  })
+
   it('dials another address, and is still strict about the name', async () => {
     const certificate = await createServerCertificate(secrets.authority, { hosts: ['gate.tunnels.test'] })
     const { port, requests } = await endpoint({ tls: { cert: certificate.certificate, key: certificate.key } })
