@@ -73,11 +73,19 @@ class Shield extends PassThrough {
   gone: SallyportError | undefined
   /** Bytes of the request that were passed on, and for which no credit has come. */
   #unconsumed = 0
+  /** It has ended its answer. */
+  #answered = false
 
   constructor(response: ResponseSink, logger: Logger, behind: Shielded) {
     super(response)
     this.#logger = logger
     this.#shielded = behind
+  }
+
+  /** The sink that it returns may throw at once, if it was called too early for that sink to hear it. */
+  override pass(next: Handler, request: HttpRequest): this {
+    this.#guard(() => super.pass(next, request))
+    return this
   }
 
   /** Ends what the code behind this has begun elsewhere. */
@@ -173,7 +181,7 @@ class Shield extends PassThrough {
       if (this.gone !== undefined) this.stop(this.gone)
       else {
         this.#needHead()
-        if (!isUint8Array(chunk)) throw new TypeError('a chunk that is not a Uint8Array')
+        checkChunk(chunk)
         super.responseData(chunk)
       }
     })
@@ -184,8 +192,17 @@ class Shield extends PassThrough {
       if (this.gone === undefined) {
         this.#needHead()
         checkFields(trailers)
+        this.#answered = true
       }
       super.responseEnd(trailers)
+    })
+  }
+
+  override unwanted(): void {
+    this.#guard(() => {
+      const mayBe = this.status === 101 && this.#answered
+      if (this.gone === undefined && !mayBe) throw new Error(`${this.#shielded.name} ended no upgraded connection`)
+      super.unwanted()
     })
   }
 
@@ -231,15 +248,11 @@ class Shield extends PassThrough {
 
 /** In front of a layer, which may pass exchanges on. */
 class Front extends Shield {
-  /** The exchanges that the layer has passed on and that have not ended. */
-  readonly #backs = new Set<Back>()
+  /** The exchanges that the layer has passed on. It may have given no credit yet for the answer of one that has ended. */
+  readonly #backs: Back[] = []
 
   joined(back: Back): void {
-    this.#backs.add(back)
-  }
-
-  left(back: Back): void {
-    this.#backs.delete(back)
+    this.#backs.push(back)
   }
 
   protected override stop(error: SallyportError): void {
@@ -261,6 +274,10 @@ function checkHead({ status, headers, bodyBytes }: ResponseHead): void {
 function checkStatus(status: number, least: number, most: number): void {
   if (!Number.isInteger(status) || status < least || status > most || status === 101)
     throw new RangeError(`status ${status}`)
+}
+
+function checkChunk(chunk: Uint8Array): void {
+  if (!isUint8Array(chunk)) throw new TypeError('a chunk that is not a Uint8Array')
 }
 
 /** Not the characters: whoever reads the message, or writes it as HTTP/1.1 or HTTP/2, checks those. */
@@ -293,10 +310,6 @@ class Back extends PassThrough {
     }
     this.responseAbort(gone)
     return discarding(this)
-  }
-
-  protected override over(): void {
-    this.#front?.left(this)
   }
 
   #guard(step: () => void): void {
@@ -368,11 +381,17 @@ class Back extends PassThrough {
   // Calls from the layer.
 
   override requestData(chunk: Uint8Array): void {
-    this.#forward(() => super.requestData(chunk))
+    this.#guard(() => {
+      checkChunk(chunk)
+      this.#forward(() => super.requestData(chunk))
+    })
   }
 
   override requestEnd(trailers: HeaderList): void {
-    this.#forward(() => super.requestEnd(trailers))
+    this.#guard(() => {
+      checkFields(trailers)
+      this.#forward(() => super.requestEnd(trailers))
+    })
   }
 
   override requestAbort(error: SallyportError, answered = false): void {

@@ -218,6 +218,7 @@ describe.each(Object.entries(SPEAKERS))(
       ['an error that is none of ours', sink => sink.responseAbort(new TypeError('planned') as never)],
       ['no error', sink => sink.responseAbort(undefined as never)],
       ['no head', sink => sink.responseHead(undefined as never)],
+      ['nothing more is wanted, before the head', sink => sink.unwanted!()],
       ...WRONG.flatMap(bytes => [
         [`${bytes} bytes of credit`, (sink: ResponseSink) => sink.requestConsumed(bytes as never)] as const,
         [`${bytes} bytes kept`, (sink: ResponseSink) => sink.requestKept!(bytes as never)] as const,
@@ -270,6 +271,7 @@ describe.each(Object.entries(SPEAKERS))(
         fields => [`the trailers ${fields}`, (sink: ResponseSink) => sink.responseEnd(fields as never)] as const,
       ),
       ['a second head', head],
+      ['nothing more is wanted, before the end', sink => sink.unwanted!()],
     ] as [string, (sink: ResponseSink) => void][])('cuts its answer: %s', (_, say) => {
       const { layer, beside } = speaking()
       const played = begin(layer)
@@ -317,6 +319,18 @@ describe.each(Object.entries(SPEAKERS))(
       expect(said(played.events, 'requestData')).toEqual(['requestData 3'])
     })
 
+    test('costs its exchange although the sink that it returns then throws', () => {
+      const played = begin(() => (_request, response) => {
+        response.responseHead(undefined as never)
+        const requestAbort = () => {
+          throw new Error('planned')
+        }
+        return { requestData() {}, requestEnd() {}, requestAbort, responseConsumed() {} }
+      })
+      expect(played.events).toEqual([`responseAbort ${reason}`])
+      expect(played.told).toEqual([`${who} threw`, `${who} threw`])
+    })
+
     const SAID = Object.keys(RESPONSE).filter(name => name !== 'acknowledged' && name !== 'unwanted')
     test.each(SAID)('costs its exchange if the end in front throws: %s', name => {
       const { layer, beside } = speaking()
@@ -356,6 +370,43 @@ describe('a layer', () => {
       expect(played.events).toEqual(['requestAbort internal', 'responseAbort internal'])
     },
   )
+
+  test.each<[string, (sink: RequestSink) => void]>([
+    ['a chunk that is none', sink => sink.requestData({ length: 1e15 } as never)],
+    ['a chunk of other numbers', sink => sink.requestData(new Uint16Array(2) as never)],
+    ['no trailers', sink => sink.requestEnd(undefined as never)],
+  ])('costs its exchange: it passes on %s', (_, say) => {
+    const { layer, beside } = speaking()
+    const played = begin(layer)
+    say(beside.behind)
+    expect(played.events).toEqual(['requestAbort internal', 'responseAbort internal'])
+  })
+
+  test.each<[string, (sink: ResponseSink) => void]>([
+    ['refuses', sink => sink.responseAbort(new SallyportError('overloaded'))],
+    ['is wrong about', sink => sink.responseHead(undefined as never)],
+  ])('that keeps an answer and then %s it leaves none of it without credit', (_, say) => {
+    let end = () => {}
+    class Keeps extends PassThrough {
+      override responseHead(): void {}
+      override responseData(): void {}
+      override responseEnd(): void {
+        end = () => say(this.front)
+      }
+      readonly front: ResponseSink
+      constructor(front: ResponseSink) {
+        super(front)
+        this.front = front
+      }
+    }
+    const played = begin(next => (request, response) => new Keeps(response).pass(next, request))
+    played.sink.requestEnd([])
+    for (const name of ['responseHead', 'responseData', 'responseEnd']) RESPONSE[name]!(played.response)
+    end()
+    // Whoever has the answer drops it.
+    expect(said(played.events, 'requestAbort')).toHaveLength(1)
+    expect(said(played.events, 'responseAbort')).toHaveLength(1)
+  })
 
   test('leaving with an error that is not ours is leaving', () => {
     const { layer, beside } = speaking()
