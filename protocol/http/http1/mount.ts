@@ -417,6 +417,7 @@ class MountedResponse implements ResponseSink, Failing, Unended {
   responseAbort(error: SallyportError): void {
     if (this.#over) {
       unended.get(this.#request.socket)?.delete(this)
+      if (this.#reading) this.#discardRequest()
       // Drop the part of the answer that has not left.
       if (this.#waiting > 0) this.#cut()
       return

@@ -37,6 +37,8 @@ interface Exchange {
   pieces: number
   taken: number
   ended: boolean
+  /** Bytes of its answer that have left. */
+  left: number
   aborted?: string
 }
 
@@ -44,7 +46,7 @@ interface Exchange {
 async function open(over: (typeof OVER)[number]) {
   const exchanges: Exchange[] = []
   const handler: Handler = ({ path }, response) => {
-    const exchange: Exchange = { response, received: 0, pieces: 0, taken: 0, ended: false }
+    const exchange: Exchange = { response, received: 0, pieces: 0, taken: 0, ended: false, left: 0 }
     exchanges.push(exchange)
     if (path === '/next') answer(response)
     return {
@@ -55,6 +57,9 @@ async function open(over: (typeof OVER)[number]) {
       },
       requestEnd() {
         exchange.ended = true
+      },
+      responseConsumed(bytes) {
+        exchange.left += bytes
       },
       requestAbort({ reason }) {
         exchange.aborted = reason
@@ -210,6 +215,14 @@ const ENDS: Record<string, { status: string; ends: (exchange: Exchange) => void 
       response.responseHead({ status: 200, headers: [], bodyBytes: 2 })
       response.responseData(Buffer.from('ok'))
       response.responseAbort(failure())
+    },
+  },
+  'its upstream fails behind the end of its answer': {
+    status: '200',
+    ends: exchange => {
+      answer(exchange.response)
+      const hasLeft = eventually(() => expect(exchange.left).toBe(2))
+      void hasLeft.then(() => exchange.response.responseAbort(failure()))
     },
   },
   'its answer cannot be sent': {
