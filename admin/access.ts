@@ -13,14 +13,19 @@ export function isHostAllowed(host: string | undefined): boolean {
 }
 
 /** Whether a field can carry `token`: other characters do not arrive, or not as they were sent. */
-export function isToken(token: string): boolean {
+export function isSendableToken(token: string): boolean {
   return /^[!-~]{1,8192}$/.test(token)
 }
 
 /** Whether an `Authorization` field carries `token`. Takes constant time. */
 export function bearsToken(authorization: string | undefined, token: string): boolean {
   const given = /^Bearer +(\S+)$/i.exec(authorization ?? '')?.[1]
-  return given !== undefined && isToken(given) && isToken(token) && timingSafeEqual(digest(given), digest(token))
+  return (
+    given !== undefined &&
+    isSendableToken(given) &&
+    isSendableToken(token) &&
+    timingSafeEqual(digest(given), digest(token))
+  )
 }
 
 function digest(text: string): Buffer {

@@ -8,7 +8,7 @@ import type { TlsIdentity } from './target.ts'
 
 export function compileTls(
   route: Route,
-  authorities: Authorities,
+  authorities: TableAuthorities,
   warnings: string[],
   report: ReportProblem,
 ): TlsIdentity | undefined {
@@ -35,7 +35,7 @@ interface Authority {
 }
 
 /** The CAs that a table names. Each is read and parsed once, however many routes name it. */
-export class Authorities {
+export class TableAuthorities {
   readonly #known = new Map<string, Authority>()
 
   of(ca: string): Authority {

@@ -4,7 +4,7 @@ import { isFieldValue, isToken } from '../protocol/http/headers.ts'
 import { checkPublished, compileCors } from './compile-cors.ts'
 import { compileHeaders } from './compile-headers.ts'
 import { announceInbox, checkInbox } from './compile-inbox.ts'
-import { Authorities, compileTls } from './compile-tls.ts'
+import { compileTls, TableAuthorities } from './compile-tls.ts'
 import { compileWebhook } from './compile-webhook.ts'
 import type { CompiledAnswer, CompiledRoute, CompiledTable } from './compiled.ts'
 import { decodeSegment } from './path.ts'
@@ -38,12 +38,14 @@ export function compileTable(table: RouteTable): CompiledTable {
   if (table.routes.length > MAX_ROUTES) report(['routes'], `at most ${MAX_ROUTES} routes`)
   const resolve = compileResolve(table.resolve, report)
   const names = new Map<string, number>()
-  const authorities = new Authorities()
+  const authorities = new TableAuthorities()
   const routes = table.routes.map((route, i) => {
     const before = names.get(route.name)
     if (before === undefined) names.set(route.name, i)
     else report(['routes', i], `two routes are called "${route.name}"`)
-    return compileRoute(route, resolve, authorities, warnings, (path, message) => report(['routes', i, ...path], message))
+    return compileRoute(route, resolve, authorities, warnings, (path, message) =>
+      report(['routes', i, ...path], message),
+    )
   })
   findDuplicates(routes, report)
   checkPublished(table.routes, report)
@@ -65,7 +67,7 @@ function compileResolve(given: RouteTable['resolve'], report: ReportProblem): Ma
 function compileRoute(
   route: Route,
   resolve: ReadonlyMap<string, string>,
-  authorities: Authorities,
+  authorities: TableAuthorities,
   warnings: string[],
   report: ReportProblem,
 ): CompiledRoute {

@@ -1,4 +1,4 @@
-import { isToken } from '../../admin/access.ts'
+import { isSendableToken } from '../../admin/access.ts'
 import { readPlain } from '../../protocol/base/plain-file.ts'
 import { configurationError, fileProblem } from '../failure.ts'
 
@@ -14,7 +14,7 @@ export async function readAdminTokenFile(path: string): Promise<string> {
   }
   if (token.length < MIN_TOKEN_LENGTH)
     throw configurationError(`the admin token in ${path} is shorter than ${MIN_TOKEN_LENGTH} characters`)
-  if (isToken(token)) return token
+  if (isSendableToken(token)) return token
   throw configurationError(
     `the admin token in ${path} has spaces or control characters, is not ASCII, or is longer than 8192 characters`,
   )
