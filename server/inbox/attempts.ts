@@ -72,9 +72,10 @@ export class Attempts {
    * was written all the same.
    */
   async #writeSurely(message: Message, set: Progress): Promise<void> {
-    for (;;) {
+    const at = this.#options.now()
+    for (let isAgain = false; ; isAgain = true) {
       try {
-        await this.#write(message, set)
+        await this.#write(message, set, at, isAgain)
         return
       } catch (error) {
         await this.#options.pauseAfter(error)
@@ -146,9 +147,18 @@ export class Attempts {
     for (const message of tested.reverse()) await this.#write(message, { failures: 0, refusals: 0, failedSince: 0 })
   }
 
-  async #write({ id }: Message, set: Progress): Promise<void> {
-    const { store, now } = this.#options
-    const { status } = await store.apply({ op: 'update', id, set, at: now(), owned: true })
-    if (status === 'absent') throw new StoreError('gone', 'the message is gone, or another server owns its lane')
+  async #write({ id }: Message, set: Progress, at = this.#options.now(), isAgain = false): Promise<void> {
+    const { status } = await this.#options.store.apply({ op: 'update', id, set, at, owned: true })
+    if (status !== 'absent' || (isAgain && (await this.#isWritten(id, set, at)))) return
+    throw new StoreError('gone', 'the message is gone, or another server owns its lane')
+  }
+
+  /**
+   * Whether an earlier try ended the message, although its answer was lost. A message that has ended may no longer be ours: its lane may
+   * be empty, and was given up.
+   */
+  async #isWritten(id: string, { state, reason }: Progress, at: number): Promise<boolean> {
+    const [found] = await this.#options.store.list({ id, limit: 1 })
+    return state !== undefined && found?.state === state && found.reason === reason && found.changed === at
   }
 }

@@ -61,7 +61,8 @@ export class MemoryDisk {
         return { status: 'done', id: change.id }
       case 'update': {
         const at = this.messages.findIndex(({ id, state }) => id === change.id && state !== 'delivered')
-        if (at >= 0) this.messages[at] = { ...this.messages[at]!, ...change.set }
+        const changed = change.set.state === undefined ? {} : { changed: change.at }
+        if (at >= 0) this.messages[at] = { ...this.messages[at]!, ...change.set, ...changed }
         return { status: at >= 0 ? 'done' : 'absent', id: change.id }
       }
       case 'drop': {

@@ -8,10 +8,11 @@ import { setTimeout } from 'node:timers/promises'
 import pg, { Client } from 'pg'
 import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vitest'
 import type { Logger } from '../../../protocol/base/log.ts'
+import { Attempts } from '../../../server/inbox/attempts.ts'
 import { openPostgres, type PostgresOptions, PostgresStore } from '../../../server/inbox/postgres.ts'
 import { problemOf } from '../../../server/inbox/postgres-schema.ts'
 import { readPostgresUrl } from '../../../server/inbox/postgres-url.ts'
-import type { Contents } from '../../../server/inbox/store.ts'
+import type { Contents, Message, StoreError } from '../../../server/inbox/store.ts'
 import { unhurried } from '../../support/busy.ts'
 import { needs } from '../../support/needs.ts'
 import { PgBouncer } from '../../support/pgbouncer.ts'
@@ -165,14 +166,15 @@ describe.runIf(needs('postgres'))('a real one', () => {
   })
 
   describe('that does not answer in time', () => {
-    /** The next query like this fails as if it had not been answered. */
+    /** The answer to the next query like this is lost. */
     let unanswered: RegExp | undefined
     const ask = <Answer>(asked: unknown[], query: (...asked: never[]) => Answer): Answer => {
       const [first] = asked as [string | { text: string }]
       const { text } = typeof first === 'string' ? { text: first } : first
       if (unanswered?.test(text) !== true) return query(...(asked as never[]))
       unanswered = undefined
-      return Promise.reject(new Error('Query read timeout')) as Answer
+      const lost = () => Promise.reject(new Error('Query read timeout'))
+      return Promise.resolve(query(...(asked as never[]))).then(lost) as Answer
     }
     class AskedClient extends pg.Client {
       override query = ((...asked: unknown[]) => ask(asked, super.query.bind(this))) as pg.Client['query']
@@ -181,8 +183,8 @@ describe.runIf(needs('postgres'))('a real one', () => {
       override query = ((...asked: unknown[]) => ask(asked, super.query.bind(this))) as pg.Pool['query']
     }
 
-    const begin = async () => {
-      const store = over({ Client: AskedClient, Pool: AskedPool }, { leaseMs: 1000 })
+    const begin = async (more: Partial<PostgresOptions> = { leaseMs: 1000 }) => {
+      const store = over({ Client: AskedClient, Pool: AskedPool }, more)
       const states: boolean[] = []
       store.onState = state => void states.push(state.open)
       await store.start()
@@ -207,6 +209,36 @@ describe.runIf(needs('postgres'))('a real one', () => {
       const { store } = await begin()
       unanswered = /^COMMIT$/
       await expect(append(store, message('a'))).rejects.toMatchObject({ kind: 'away' })
+    })
+
+    describe('as the only webhook of a lane ends', () => {
+      const end = async (how: (attempts: Attempts, message: Message) => Promise<unknown>) => {
+        const { store, states } = await begin({})
+        const told: string[] = []
+        const attempts = new Attempts({
+          ...{ store, now: Date.now, random: () => 0.5, deliver: () => expect.unreachable() },
+          async pauseAfter(error) {
+            if ((error as StoreError).kind === 'gone') throw error
+            await until(() => states.join() === 'false,true')
+          },
+          onProgress: ({ id }, _, { state }) => told.push(`${id} ${state}`),
+          onGivenUp: ({ id }, reason) => told.push(`${id} ${reason}`),
+        })
+        await append(store, message('a'))
+        const [first] = (await store.next('demo', 'l', 1))!
+        unanswered = /^COMMIT$/
+        await how(attempts, first!)
+        return told
+      }
+
+      test('that it is a dead letter is told once', async () => {
+        expect(await end((attempts, first) => attempts.giveUp(first, 'expired'))).toEqual(['a expired'])
+      })
+
+      test('that it was delivered is told once', async () => {
+        const outcome = { kind: 'delivered', reason: '200' } as const
+        expect(await end((attempts, first) => attempts.record(first, outcome))).toEqual(['a delivered'])
+      })
     })
   })
 
