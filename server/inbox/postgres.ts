@@ -180,6 +180,10 @@ export class PostgresStore extends GroupedStore {
     await connections.listener.query(sql.BEAT, [this.#server, this.#leaseMs])
     if (this.#connections !== connections) return
     this.#leaseEndsMs = startedMs + this.#leaseMs * LEASE_MARGIN
+    this.#scheduleBeat(connections)
+  }
+
+  #scheduleBeat(connections: Connections): void {
     const again = starting(this.logger, 'renewing the lease of the inbox failed', () => this.#beatAgain(connections))
     this.#beatTimer = setTimeout(again, this.#leaseMs / BEATS_PER_LEASE).unref()
   }
@@ -194,7 +198,11 @@ export class PostgresStore extends GroupedStore {
     try {
       await this.#beat(connections)
     } catch (error) {
-      if (this.#connections === connections) this.lost(error as Error)
+      if (this.#connections !== connections) return
+      const isOver = performance.now() >= this.#leaseEndsMs
+      if (isOver || endsConnection(error)) this.lost(error as Error)
+      // Somebody has locked the table, for example. Until the lease ends, our lanes are still ours.
+      else this.#scheduleBeat(connections)
     }
   }
 

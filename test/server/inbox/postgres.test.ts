@@ -426,6 +426,37 @@ describe.runIf(needs('postgres'))('a real one', () => {
     expect(await append(store, message('next'))).toMatchObject({ status: 'stored' })
   })
 
+  test('a lease that cannot be renewed for a while, since somebody has locked the table, goes on, and the store stays open', async () => {
+    const store = await start({ queryMs: 2000, leaseMs: unhurried(6000) })
+    const states: boolean[] = []
+    store.onState = state => void states.push(state.open)
+    const other = await another()
+    await other.query('BEGIN; LOCK TABLE sallyport_inbox.servers IN SHARE MODE')
+    const renewed = async () => (await postgres.query('SELECT until FROM sallyport_inbox.servers', 'sallyport'))[0]!.until
+    const before = String(await renewed())
+    try {
+      const waits = `SELECT FROM pg_stat_activity WHERE query LIKE 'INSERT INTO servers%' AND wait_event_type = 'Lock'`
+      for (const count of [1, 0]) await until(async () => (await postgres.query(waits)).length === count)
+      expect(await append(store, message('a'))).toMatchObject({ status: 'stored' })
+    } finally {
+      await other.end()
+    }
+    await until(async () => String(await renewed()) !== before)
+    expect(states).toEqual([true])
+  })
+
+  test('a lease that cannot be renewed until it ends: the store is away, and open again once it can be', async () => {
+    const store = await start({ queryMs: 1000, leaseMs: LEASE_MS })
+    const states: boolean[] = []
+    store.onState = state => void states.push(state.open)
+    const other = await another()
+    await other.query('BEGIN; LOCK TABLE sallyport_inbox.servers IN SHARE MODE')
+    await until(() => states.length > 1)
+    await other.end()
+    await until(() => store.stats().open)
+    expect(states.slice(0, 2)).toEqual([true, false])
+  })
+
   test('webhooks that are given up as a connection breaks are not stored over the next one', async () => {
     const store = await start({ queryMs: 2000 })
     const states: boolean[] = []
