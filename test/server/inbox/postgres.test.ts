@@ -426,6 +426,26 @@ describe.runIf(needs('postgres'))('a real one', () => {
     expect(await append(store, message('next'))).toMatchObject({ status: 'stored' })
   })
 
+  test('questions for which no reader was free in time have failed, and the store stays open', async () => {
+    const store = await start({ queryMs: unhurried(1000) })
+    const states: boolean[] = []
+    store.onState = state => void states.push(state.open)
+    const other = await another()
+    await other.query('BEGIN; LOCK TABLE sallyport_inbox.messages')
+    try {
+      // Four at a time, each for a quarter of the time that the others wait.
+      const asked = await Promise.allSettled(Array.from({ length: 40 }, () => store.list({ limit: 1 })))
+      const problems = asked.map(one => (one as PromiseRejectedResult).reason.message as string)
+      expect(new Set(problems)).toEqual(
+        new Set(['canceling statement due to lock timeout', 'timeout exceeded when trying to connect']),
+      )
+    } finally {
+      await other.end()
+    }
+    expect(await store.list({ limit: 1 })).toEqual([])
+    expect(states).toEqual([true])
+  })
+
   test('a lease that cannot be renewed for a while, since somebody has locked the table, goes on, and the store stays open', async () => {
     const store = await start({ queryMs: 2000, leaseMs: unhurried(6000) })
     const states: boolean[] = []
