@@ -403,6 +403,9 @@ export const SWEEP_BATCH = 1000
 export const EXPIRE = `UPDATE messages SET state = 'dead', reason = 'expired', changed = $1 WHERE seq IN (
   SELECT seq FROM messages WHERE state = 'waiting' AND expires <= $1 LIMIT ${SWEEP_BATCH} FOR UPDATE SKIP LOCKED) RETURNING ${namesOf('0')}`
 
+/** What one sweep has expired. */
+export const EXPIRED = `SELECT ${namesOf('0')} FROM messages WHERE state = 'dead' AND reason = 'expired' AND changed = $1 LIMIT ${SWEEP_BATCH}`
+
 export const FORGET = `WITH old AS (DELETE FROM messages WHERE seq IN (
     SELECT seq FROM messages WHERE state = $1 AND changed < $2 LIMIT ${SWEEP_BATCH} FOR UPDATE SKIP LOCKED) RETURNING id),
   gone AS (DELETE FROM parts WHERE id IN (SELECT id FROM old))

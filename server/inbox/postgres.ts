@@ -96,6 +96,8 @@ export class PostgresStore extends GroupedStore {
   /** After an outage: until then, leases of other servers may look expired although they are alive. */
   #graceEndsMs = 0
   #opened = 0
+  /** When messages expired of which we have not heard, since that sweep was not answered. */
+  #unheard: number | undefined
   #committing: Promise<unknown> = Promise.resolve()
   #reloading: Promise<void> = Promise.resolve()
   /** A reload of the rules is queued for these connections. It will see every change that is notified before it starts. */
@@ -410,9 +412,16 @@ export class PostgresStore extends GroupedStore {
     return await this.#ask(sql.LIST, [runtime, lane, state, since, id, reason, before, limit])
   }
 
-  /** What has expired is reported even if the rest of the sweep fails. */
+  /** What has expired is reported even if the rest of the sweep fails, or it was not answered: then by the next one. */
   async sweep(at: number, keep: Retention): Promise<SweepResult> {
+    if (this.#unheard !== undefined) {
+      const expired = await this.#ask<Message & QueryResultRow>(sql.EXPIRED, [this.#unheard])
+      this.#unheard = undefined
+      return { expired, more: true }
+    }
+    this.#unheard = at
     const expired = await this.#ask<Message & QueryResultRow>(sql.EXPIRE, [at])
+    this.#unheard = undefined
     const deleted = await this.#deleteOld(at, keep).catch((error: StoreError) => {
       this.logger.warn(
         { ...this.place, err: { message: error.message } },

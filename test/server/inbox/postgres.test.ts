@@ -211,6 +211,23 @@ describe.runIf(needs('postgres'))('a real one', () => {
       await expect(append(store, message('a'))).rejects.toMatchObject({ kind: 'away' })
     })
 
+    test('as webhooks expire: the next sweep tells of these dead letters, once', async () => {
+      const { store, states } = await begin({})
+      for (const id of ['a', 'b']) await append(store, message(id))
+      await append(store, message('later', { expires: NOW + 2500 }))
+      const keep = { deadMs: 10_000, deliveredMs: 1, maxDelivered: 1, rulesMs: 1 }
+      unanswered = /^UPDATE messages SET state = 'dead'/
+      await expect(store.sweep(NOW + 2000, keep)).rejects.toMatchObject({ kind: 'away' })
+      await until(() => states.join() === 'false,true')
+      const sweep = async () => {
+        const { expired, more } = await store.sweep(NOW + 3000, keep)
+        return [expired.map(({ id }) => id).sort(), more]
+      }
+      expect(await sweep()).toEqual([['a', 'b'], true])
+      expect(await sweep()).toEqual([['later'], false])
+      expect(await sweep()).toEqual([[], false])
+    })
+
     describe('as the only webhook of a lane ends', () => {
       const end = async (how: (attempts: Attempts, message: Message) => Promise<unknown>) => {
         const { store, states } = await begin({})
@@ -452,7 +469,8 @@ describe.runIf(needs('postgres'))('a real one', () => {
     store.onState = state => void states.push(state.open)
     const other = await another()
     await other.query('BEGIN; LOCK TABLE sallyport_inbox.servers IN SHARE MODE')
-    const renewed = async () => (await postgres.query('SELECT until FROM sallyport_inbox.servers', 'sallyport'))[0]!.until
+    const renewed = async () =>
+      (await postgres.query('SELECT until FROM sallyport_inbox.servers', 'sallyport'))[0]!.until
     const before = String(await renewed())
     try {
       const waits = `SELECT FROM pg_stat_activity WHERE query LIKE 'INSERT INTO servers%' AND wait_event_type = 'Lock'`
