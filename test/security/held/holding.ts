@@ -24,6 +24,8 @@ async function holdingOf({ pid }: Part): Promise<Holding> {
 }
 
 const PAUSE_MS = 150
+/** How many looks in a row see the same. On a busy machine, one more proves little: the process may just not run. */
+const EQUAL_LOOKS = 3
 /** What a process may gain or lose while nothing happens. */
 const STILL_BYTES = 1024 * 1024
 
@@ -35,11 +37,13 @@ export function atRest(part: Part): Promise<void> {
 /** Resolves with what a process holds once neither that nor `sent`, what it is sent meanwhile, changes any more, and it reads nothing. */
 export async function settled(part: Part, sent: () => number = () => 0): Promise<Holding> {
   const look = async () => ({ ...(await holdingOf(part)), sent: sent() })
-  for (let last = await look(); ; ) {
+  let last = await look()
+  for (let equal = 1; equal < EQUAL_LOOKS; ) {
     await new Promise(resolve => setTimeout(resolve, PAUSE_MS))
     const now = await look()
-    const still = now.counted === last.counted && now.sent === last.sent && now.reads === last.reads
-    if (still && Math.abs(now.live - last.live) < STILL_BYTES) return now
+    const isSame = now.counted === last.counted && now.sent === last.sent && now.reads === last.reads
+    equal = isSame && Math.abs(now.live - last.live) < STILL_BYTES ? equal + 1 : 1
     last = now
   }
+  return last
 }
