@@ -2,10 +2,14 @@
  * Asks the directory about runtimes and hosts that somebody calls and this replica does not know. Anybody can make names up, so
  * questions about unknown names are limited; see {@link UnknownHosts}.
  */
+import { Tally } from '../protocol/base/tally.ts'
 import type { Directory, RuntimeState } from './directory/directory.ts'
 import { UnknownHosts } from './unknown-hosts.ts'
 
-/** Most questions at a time, so that they leave the directory room for the registrations of sessions. */
+/**
+ * Most questions at a time, so that they leave the directory room for the registrations of sessions. A network may have as many as are
+ * left for the others, so that there is always room for one that has none.
+ */
 const MAX_ASKED = 4096
 
 type Answer = RuntimeState | 'unknown' | undefined
@@ -13,6 +17,8 @@ type Answer = RuntimeState | 'unknown' | undefined
 export class Questions {
   readonly #directory: Directory
   readonly #asked = new Map<string, Promise<Answer>>()
+  /** How many each network has asked. */
+  readonly #askedBy = new Tally()
   readonly #unknownHosts = new UnknownHosts()
 
   constructor(directory: Directory) {
@@ -24,25 +30,27 @@ export class Questions {
   }
 
   /**
-   * What the directory knows about the name. `refused` if `network` has asked about too many names that nobody serves, or too many
-   * questions are under way. An embedder has no network.
+   * What the directory knows about the name. `refused` if `network` has asked about too many names that nobody serves, or has too
+   * many questions under way. An embedder has no network.
    */
   ask(name: string, network: string | undefined): Promise<Answer> | 'refused' {
     const asked = this.#asked.get(name)
     if (asked !== undefined) return asked
-    if (this.#asked.size >= MAX_ASKED || !this.#unknownHosts.allow(network)) return 'refused'
-    const answer = this.#ask(name, network)
+    const by = network ?? ''
+    const left = MAX_ASKED - this.#asked.size
+    if (this.#askedBy.of(by) >= left || !this.#unknownHosts.allow(network)) return 'refused'
+    const answer = this.#ask(name, network).finally(() => {
+      this.#asked.delete(name)
+      this.#askedBy.add(by, -1)
+    })
     this.#asked.set(name, answer)
+    this.#askedBy.add(by, 1)
     return answer
   }
 
   async #ask(name: string, network: string | undefined): Promise<Answer> {
-    try {
-      const state = await this.#directory.refresh(name)
-      if (state === undefined) this.#unknownHosts.count(network)
-      return state
-    } finally {
-      this.#asked.delete(name)
-    }
+    const state = await this.#directory.refresh(name)
+    if (state === undefined) this.#unknownHosts.count(network)
+    return state
   }
 }

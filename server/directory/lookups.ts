@@ -14,24 +14,34 @@ interface LookupOwner {
   look(runtime: string): Promise<void>
   /** What may be acted on now. */
   find(runtime: string): Found
-  /** Asks the other replicas, and learns their answers. Resolves to whether any of them knows the runtime. `undefined` if none can be asked. */
-  askOthers(runtime: string): Promise<boolean> | undefined
+  /** Whether any other replica can be asked. */
+  canAskOthers(): boolean
+  /** Asks the other replicas, and learns their answers. Resolves to whether any of them knows the runtime. */
+  askOthers(runtime: string): Promise<boolean>
   now(): number
 }
 
 const ASK_AGAIN_MS = 100
 /** How soon the other replicas are asked about the same runtime again. They tell by themselves if they learn of it meanwhile. */
 const ASK_OTHERS_AGAIN_MS = 2000
+/** How soon a runtime that nobody knows is a miss again. Until then, whoever waits for it may go on asking. */
+const MISS_AGAIN_MS = 10_000
 /** Most runtimes that the others are asked about at a time, and for which it is remembered when they were. */
 const MAX_ASKED = 1000
 const MAX_REMEMBERED = 10_000
+
+/** When the other replicas were last asked about a runtime. */
+interface OthersAsked {
+  readonly askedMs: number
+  /** When it last was a miss, unless somebody knew it. */
+  readonly missedMs: number
+}
 
 export class Lookups {
   readonly #owner: LookupOwner
   readonly #asked = new Map<string, Promise<Found>>()
   #pausing: Promise<void> | undefined
-  /** When the other replicas were last asked about a runtime. */
-  readonly #othersAskedMs = new AgedMap<number>()
+  readonly #othersAsked = new AgedMap<OthersAsked>()
   #askingOthers = 0
 
   constructor(owner: LookupOwner) {
@@ -60,23 +70,42 @@ export class Lookups {
     } catch {
       // The link broke, or the store may have forgotten it. We go on with what is known.
     }
-    const isMiss = owner.find(runtime) === 'unknown' && (await this.#isNowhere(runtime))
+    await this.#othersAskable(runtime)
+    const isMiss = owner.find(runtime) === 'unknown' && (await this.#isMiss(runtime))
     if (owner.find(runtime) === 'unknown') await this.later()
     const found = owner.find(runtime)
     return found === 'unknown' && isMiss ? undefined : found
   }
 
-  /** Asks the other replicas, unless they were asked a moment ago. True the first time that none of them knows the runtime. */
-  async #isNowhere(runtime: string): Promise<boolean> {
-    const nowMs = this.#owner.now()
-    const askedMs = this.#othersAskedMs.get(runtime)
-    const isEarly = askedMs !== undefined && nowMs - askedMs < ASK_OTHERS_AGAIN_MS
-    const answers = isEarly || this.#askingOthers >= MAX_ASKED ? undefined : this.#owner.askOthers(runtime)
-    if (answers === undefined) return false
-    this.#othersAskedMs.putWithin(MAX_REMEMBERED, runtime, nowMs)
+  /**
+   * While the store cannot be asked, waits until the other replicas can be asked, or asked again, but not for longer than that takes. They
+   * tell the answer by themselves if they learn it meanwhile. Whoever waits for the runtime would else ask again and again.
+   */
+  async #othersAskable(runtime: string): Promise<void> {
+    const owner = this.#owner
+    const untilMs = owner.now() + ASK_OTHERS_AGAIN_MS
+    const isPointless = () => this.#isEarly(runtime) || !owner.canAskOthers()
+    while (!owner.isOpen() && owner.find(runtime) === 'unknown' && owner.now() < untilMs && isPointless())
+      await this.later()
+  }
+
+  /** Whether the other replicas were asked a moment ago. */
+  #isEarly(runtime: string): boolean {
+    const askedMs = this.#othersAsked.get(runtime)?.askedMs ?? Number.NEGATIVE_INFINITY
+    return this.#owner.now() - askedMs < ASK_OTHERS_AGAIN_MS
+  }
+
+  /** Asks the other replicas, if they can be asked. True if none of them knows the runtime, and that is not said again too soon. */
+  async #isMiss(runtime: string): Promise<boolean> {
+    const owner = this.#owner
+    if (this.#isEarly(runtime) || this.#askingOthers >= MAX_ASKED || !owner.canAskOthers()) return false
+    const askedMs = owner.now()
+    const missedMs = this.#othersAsked.get(runtime)?.missedMs ?? Number.NEGATIVE_INFINITY
+    const isAgain = askedMs - missedMs < MISS_AGAIN_MS
+    this.#othersAsked.putWithin(MAX_REMEMBERED, runtime, { askedMs, missedMs: isAgain ? missedMs : askedMs })
     this.#askingOthers++
-    const isKnown = await answers.finally(() => this.#askingOthers--)
-    return !isKnown && askedMs === undefined
+    const isKnown = await owner.askOthers(runtime).finally(() => this.#askingOthers--)
+    return !isKnown && !isAgain
   }
 
   /** Callers will ask again, after a pause that they share. */

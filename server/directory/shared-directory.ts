@@ -108,6 +108,7 @@ export class SharedDirectory implements Directory {
       isOpen: () => this.#connection.isOpen,
       look: runtime => this.#look(runtime),
       find: runtime => this.find(runtime),
+      canAskOthers: () => this.#canAskOthers(),
       askOthers: runtime => this.#askOthers(runtime),
       now,
     })
@@ -168,13 +169,14 @@ export class SharedDirectory implements Directory {
     if (state === undefined && isLatest) this.#known.missing(runtime)
   }
 
-  /**
-   * Resolves to whether anybody knows the runtime. `undefined` if nothing may be acted on anyway, or if an answer would become outdated
-   * because others do not tell us their news.
-   */
-  #askOthers(runtime: string): Promise<boolean> | undefined {
-    if (this.state === 'lost' || !this.#watching) return undefined
-    return this.#witnesses.askAbout(runtime)?.then(() => this.#known.last(runtime) !== undefined)
+  /** Not if nothing may be acted on anyway, or if an answer would become outdated because others do not tell us their news. */
+  #canAskOthers(): boolean {
+    return this.state !== 'lost' && this.#watching && this.#witnesses.canAsk
+  }
+
+  async #askOthers(runtime: string): Promise<boolean> {
+    await this.#witnesses.askAbout(runtime)
+    return this.#known.last(runtime) !== undefined
   }
 
   // Changes

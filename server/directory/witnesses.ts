@@ -33,11 +33,13 @@ export interface Witnesses {
   vouchedUntilMs(): number
   /** Tells the others. `own`: this replica was granted the epoch, or presumes it. */
   tell(state: RuntimeState, own: boolean): void
+  /** Whether there is anybody to ask. */
+  readonly canAsk: boolean
   /**
    * Asks the others what they know about a runtime that this replica does not know. Resolves, in bounded time, when all have answered
-   * that can. `undefined` if there is nobody to ask.
+   * that can.
    */
-  askAbout(runtime: string): Promise<unknown> | undefined
+  askAbout(runtime: string): Promise<unknown>
 }
 
 /**
@@ -70,7 +72,9 @@ export class NoWitnesses implements Witnesses {
 
   tell(): void {}
 
-  askAbout(): Promise<unknown> | undefined {
-    return undefined
+  get canAsk(): boolean {
+    return false
   }
+
+  async askAbout(): Promise<void> {}
 }

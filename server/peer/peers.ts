@@ -323,9 +323,14 @@ export class Peers implements Witnesses, HopFinder<Hop>, HopOwner {
     this.#listener.tell(() => formatRuntimeState(state, this.#now()), own)
   }
 
-  askAbout(runtime: string): Promise<unknown> | undefined {
+  get canAsk(): boolean {
+    for (const { usable } of this.#links.values()) if (usable) return true
+    return false
+  }
+
+  askAbout(runtime: string): Promise<unknown> {
     const links = [...this.#links.values()].filter(({ usable }) => usable)
-    return links.length === 0 ? undefined : Promise.all(links.map(link => link.askAbout(runtime)))
+    return Promise.all(links.map(link => link.askAbout(runtime)))
   }
 
   #stateOf(runtime: string): string | undefined {

@@ -306,7 +306,8 @@ describe.each([['in memory', inMemory], ...(needs('redis') ? [['in Redis', inRed
         witnesses: {
           listen: () => {},
           tell: () => {},
-          askAbout: () => undefined,
+          canAsk: false,
+          askAbout: async () => {},
           confirmed: sentMs => void confirmed.push(sentMs),
           watch: on => {
             isWatched = on
