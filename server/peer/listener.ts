@@ -37,6 +37,9 @@ const MAX_HANDSHAKES = 1000
 const MAX_LINKS = 1000
 /** How long a stopping replica waits for the others' answers, and for their exchanges to end. */
 const GOODBYE_MS = 2000
+/** Most answers that wait for a replica to read: about runtimes, and with all that has changed. It has fewer questions at a time. */
+const MAX_WAITING_ABOUT = 10_000
+const MAX_WAITING = 16
 /** How many states are sent in one turn of the event loop. */
 const SLICE = 256
 
@@ -183,15 +186,26 @@ export class PeerListener {
     guest.question = question
     let count = 0
     for (const standing of agoMs === undefined ? [] : this.#options.states(agoMs)) {
-      if (++count % SLICE === 0 || guest.transport.full) await guest.transport.drained()
+      if (++count % SLICE === 0 || guest.transport.full) await this.#drained(session, guest, 'asks', MAX_WAITING)
       if (session.closed || guest.question !== question) return
       say(session, { type: 'standing', standing })
     }
     say(session, { type: 'told', number })
   }
 
-  async #answerAbout(session: Session, { transport }: Guest, { runtime }: PeerMessage & { type: 'about' }) {
-    if (transport.full) await transport.drained()
+  /** Waits until the replica has read. One that has too many answers waiting does not, so its connection ends. */
+  async #drained(session: Session, { transport, waiting }: Guest, kind: keyof Guest['waiting'], most: number) {
+    if (waiting[kind] >= most) {
+      session.close('too many answers wait')
+      return
+    }
+    waiting[kind]++
+    await transport.drained()
+    waiting[kind]--
+  }
+
+  async #answerAbout(session: Session, guest: Guest, { runtime }: PeerMessage & { type: 'about' }) {
+    if (guest.transport.full) await this.#drained(session, guest, 'abouts', MAX_WAITING_ABOUT)
     if (session.closed) return
     const standing = this.#options.stateOf(runtime)
     say(session, { type: 'about', runtime, ...(standing === undefined ? {} : { standing }) })
@@ -231,6 +245,8 @@ class Guest {
   /** The last question. An answer to an earlier one goes no further. */
   question: PeerMessage | undefined
   readonly transport: PeerTransport
+  /** Answers that wait until it has read. */
+  readonly waiting = { asks: 0, abouts: 0 }
   /** It has confirmed that this replica stops, and hands over no more exchanges. */
   confirmed = false
   readonly #left = Promise.withResolvers<void>()

@@ -30,6 +30,9 @@ export type PeerMessage =
    */
   | { readonly type: 'bye' }
 
+/** No runtime or host has a longer name. */
+const MAX_NAME_CHARS = 255
+
 export function parsePeerMessage(text: string): PeerMessage | undefined {
   let message: Record<string, unknown>
   try {
@@ -49,7 +52,7 @@ export function parsePeerMessage(text: string): PeerMessage | undefined {
     case 'told':
       return typeof number === 'number' ? { type, number } : undefined
     case 'about':
-      if (typeof runtime !== 'string') return undefined
+      if (typeof runtime !== 'string' || runtime.length > MAX_NAME_CHARS) return undefined
       return typeof standing === 'string' ? { type, runtime, standing } : { type, runtime }
     case 'leave':
       return typeof stream === 'number' ? { type, stream } : undefined
