@@ -58,10 +58,17 @@ function urlOf(traces: string | undefined, all: string | undefined): string | un
   if (given === undefined) return undefined
   const isHttp = URL.canParse(given) && /^https?:$/.test(new URL(given).protocol)
   if (!isHttp) throw new TypeError(`OTEL_EXPORTER_OTLP_${name} must be a URL with http:// or https://`)
-  const { username, password } = new URL(given)
-  if (username !== '' || password !== '')
-    throw new TypeError(`OTEL_EXPORTER_OTLP_${name} must have no credentials: use OTEL_EXPORTER_OTLP_HEADERS`)
   return traces ?? tracesUrl(given)
+}
+
+/** Throws a TypeError that names the variable if its URL has credentials. Only for who uses that URL. */
+export function refuseCredentials(environment: Environment): void {
+  const names = ['OTEL_EXPORTER_OTLP_TRACES_ENDPOINT', 'OTEL_EXPORTER_OTLP_ENDPOINT']
+  const name = names.find(name => environment[name]?.trim())
+  if (name === undefined) return
+  const { username, password } = new URL(environment[name]!)
+  if (username !== '' || password !== '')
+    throw new TypeError(`${name} must have no credentials: use OTEL_EXPORTER_OTLP_HEADERS`)
 }
 
 /** `a=1,b=2`, with values percent-encoded. */

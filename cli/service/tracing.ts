@@ -48,7 +48,7 @@ export async function openTracing(
 ): Promise<ExportedTracing | undefined> {
   if (config.tracing !== 'otlp') return undefined
   const { createExporter, readOtelEnvironment } = await import('../../tracing/index.ts')
-  const { tracesUrl } = await import('../../tracing/environment.ts')
+  const { refuseCredentials, tracesUrl } = await import('../../tracing/environment.ts')
   const { logger } = context
   const { disabled, sampler, resource, url, headers, timeoutMs } = readOtelEnvironment(context.environment)
   if (disabled) {
@@ -56,6 +56,7 @@ export async function openTracing(
     return undefined
   }
   const endpoint = config['tracing.endpoint']
+  if (endpoint === undefined) refuseCredentials(context.environment)
   const receiver = endpoint === undefined ? (url ?? DEFAULT_URL) : tracesUrl(endpoint)
   const exporter = createExporter({
     url: receiver,

@@ -15,7 +15,12 @@ const TABLES = [
   },
   {
     routes: [
-      { name: 'names', match: { path: '/{page}/{tenant}' }, allow: { tenant: ['a', 'admin'] }, answer: { status: 200 } },
+      {
+        name: 'names',
+        match: { path: '/{page}/{tenant}' },
+        allow: { tenant: ['a', 'admin'] },
+        answer: { status: 200 },
+      },
       { name: 'rest', match: {}, answer: { status: 200 } },
     ],
     patterns: { names: /^\/[^/]+\/([^/]+)/, rest: /^/ },
@@ -30,27 +35,33 @@ function* paths(tokens: number, path = '/'): Generator<string> {
 }
 
 describe('R3 whatever path is accepted', () => {
-  it.each(TABLES)('no server reads it as one of another route, or with another name: table %#', ({ routes, patterns }) => {
-    const table = compileTable({ routes })
-    const wrong: string[] = []
-    let accepted = 0
-    for (const path of paths(4)) {
-      const match = matchRequest(table, { method: 'GET', authority: 'any.test', path, headers: [] })
-      if (match.kind !== 'route') continue
-      accepted++
-      const ours = [match.route.route.name, match.route.allowed.size === 0 ? undefined : capturesOf(match.route, path)]
-      for (const [server, read] of Object.entries(SERVERS)) {
-        const segments = read(path)
-        if (segments === undefined) continue
-        // A slash within a segment is none between segments.
-        const text = `/${segments.map(segment => segment.replaceAll('/', '|')).join('/')}`
-        const [name, pattern] = Object.entries(patterns).find(([, each]) => each.test(text))!
-        const tenant = pattern.exec(text)?.[1]?.replaceAll('|', '/')
-        const named = ours[1] === undefined || tenant === (ours[1] as { tenant: string }).tenant
-        if (name !== ours[0] || !named) wrong.push(`${path} at ${server}: ${name}, here ${ours[0]}`)
+  it.each(TABLES)(
+    'no server reads it as one of another route, or with another name: table %#',
+    ({ routes, patterns }) => {
+      const table = compileTable({ routes })
+      const wrong: string[] = []
+      let accepted = 0
+      for (const path of paths(4)) {
+        const match = matchRequest(table, { method: 'GET', authority: 'any.test', path, headers: [] })
+        if (match.kind !== 'route') continue
+        accepted++
+        const ours = [
+          match.route.route.name,
+          match.route.allowed.size === 0 ? undefined : capturesOf(match.route, path),
+        ]
+        for (const [server, read] of Object.entries(SERVERS)) {
+          const segments = read(path)
+          if (segments === undefined) continue
+          // A slash within a segment is none between segments.
+          const text = `/${segments.map(segment => segment.replaceAll('/', '|')).join('/')}`
+          const [name, pattern] = Object.entries(patterns).find(([, each]) => each.test(text))!
+          const tenant = pattern.exec(text)?.[1]?.replaceAll('|', '/')
+          const named = ours[1] === undefined || tenant === (ours[1] as { tenant: string }).tenant
+          if (name !== ours[0] || !named) wrong.push(`${path} at ${server}: ${name}, here ${ours[0]}`)
+        }
       }
-    }
-    expect(wrong).toEqual([])
-    expect(accepted).toBeGreaterThan(500)
-  })
+      expect(wrong).toEqual([])
+      expect(accepted).toBeGreaterThan(500)
+    },
+  )
 })

@@ -57,13 +57,3 @@ test.each([
 ])('%j is refused, and its value is not shown', (variables, message) => {
   expect(() => read(variables)).toThrow(new TypeError(message))
 })
-
-test.each(['ENDPOINT', 'TRACES_ENDPOINT'])(
-  'credentials in a URL are refused under the name of the variable, %s',
-  name => {
-    const call = () => readOtelEnvironment({ [`OTEL_EXPORTER_OTLP_${name}`]: 'https://user:s3cret@a.example' })
-    expect(call).toThrow(
-      new TypeError(`OTEL_EXPORTER_OTLP_${name} must have no credentials: use OTEL_EXPORTER_OTLP_HEADERS`),
-    )
-  },
-)

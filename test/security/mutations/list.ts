@@ -890,7 +890,11 @@ export const MUTATIONS: readonly Mutation[] = [
   {
     defence: 'all readings of a path lead to one route',
     edits: [
-      ['router/match.ts', 'if (others.some(other => routeOf(matchHosts(table, request, other)) !== route)) return MANY_WAYS', ''],
+      [
+        'router/match.ts',
+        'if (others.some(other => routeOf(matchHosts(table, request, other)) !== route)) return MANY_WAYS',
+        '',
+      ],
     ],
     tests: ROUTER,
   },
