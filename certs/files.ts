@@ -1,6 +1,18 @@
 import { randomBytes } from 'node:crypto'
-import type { Stats } from 'node:fs'
-import { access, type FileHandle, link, mkdir, open, realpath, rename, rm, stat, writeFile } from 'node:fs/promises'
+import { constants, type Stats } from 'node:fs'
+import {
+  copyFile,
+  type FileHandle,
+  link,
+  lstat,
+  mkdir,
+  open,
+  realpath,
+  rename,
+  rm,
+  stat,
+  writeFile,
+} from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
 
 /** A file to write. */
@@ -32,7 +44,8 @@ export class FileExistsError extends Error {
 
 /**
  * Writes a set of files, each atomically, and creates their directories. Without `force`, it throws {@link FileExistsError} and writes
- * nothing if any of them exists. None is replaced before all of them are on the disk: if there is no room for one, all stay as they were.
+ * nothing if any of them exists. None is replaced before all of them are on the disk, and if one cannot be replaced, those before it
+ * are put back: a key stays with its certificate.
  *
  * @example
  * ```ts
@@ -46,23 +59,41 @@ export async function writeFiles(files: readonly OutputFile[], options: WriteOpt
   const { keepRights = false, force = keepRights } = options
   if (!force) for (const file of files) await refuseExisting(file.path)
   const placements: Placement[] = []
+  const placed: Placement[] = []
   try {
     for (const file of files) placements.push(await prepare(file, force, keepRights))
-    for (const { place } of placements) await place()
+    // The last one is never put back.
+    for (const { keep } of placements.slice(0, -1)) await keep?.()
+    for (const placement of placements) {
+      await placement.place()
+      placed.push(placement)
+    }
+  } catch (error) {
+    for (const { putBack } of placed) await putBack?.().catch(() => {})
+    throw error
   } finally {
-    for (const { temporary } of placements) if (temporary !== undefined) await rm(temporary, { force: true })
+    for (const { temporary, kept } of placements) {
+      if (temporary !== undefined) await rm(temporary, { force: true })
+      if (kept !== undefined) await rm(kept, { force: true })
+    }
   }
 }
 
-/** A file that only has to get its name. */
+/** A file that only has to get its name. What is not regular has no other members. */
 interface Placement {
+  place(): Promise<void>
   /** Where it is until then. */
   readonly temporary?: string
-  place(): Promise<void>
+  /** Where the file that it replaces is meanwhile, once `keep` is called. */
+  readonly kept?: string
+  keep?(): Promise<void>
+  /** Undoes `place`. */
+  putBack?(): Promise<void>
 }
 
 async function refuseExisting(path: string): Promise<void> {
-  const exists = await access(path).then(
+  // A link that leads nowhere counts, too.
+  const exists = await lstat(path).then(
     () => true,
     () => false,
   )
@@ -78,14 +109,38 @@ async function prepare(file: OutputFile, force: boolean, keepRights: boolean): P
   if (there !== undefined && !there.isFile()) return { place: () => writeFile(file.path, file.text) }
   // A link stays a link, and leads to the new file.
   const path = await realpath(file.path).catch(() => file.path)
-  const temporary = join(dirname(path), `.${basename(path)}.${randomBytes(6).toString('hex')}`)
+  const besides = () => join(dirname(path), `.${basename(path)}.${randomBytes(6).toString('hex')}`)
+  const temporary = besides()
+  const kept = besides()
   try {
     await writeTemporary(temporary, file, keepRights ? there : undefined)
   } catch (error) {
     await rm(temporary, { force: true })
     throw error
   }
-  return { temporary, place: () => (force ? rename(temporary, path) : linkNew(temporary, path)) }
+  let isKept = false
+  return {
+    temporary,
+    kept,
+    place: () => (force ? rename(temporary, path) : linkNew(temporary, path)),
+    async keep() {
+      if (there !== undefined) isKept = await keepAs(kept, path)
+    },
+    async putBack() {
+      if (isKept) await rename(kept, path)
+      else if (there === undefined) await rm(path, { force: true })
+    },
+  }
+}
+
+/** Whether it was possible. The writer may replace a file of others that it can neither link to nor read. */
+async function keepAs(kept: string, path: string): Promise<boolean> {
+  return await link(path, kept)
+    .catch(() => copyFile(path, kept, constants.COPYFILE_EXCL))
+    .then(
+      () => true,
+      () => false,
+    )
 }
 
 async function writeTemporary(temporary: string, file: OutputFile, replaced: Stats | undefined): Promise<void> {

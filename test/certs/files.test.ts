@@ -42,24 +42,56 @@ test('an existing file is not overwritten, and then nothing else of the set is w
   expect(await readFile(join(folder, 'b'), 'utf8')).toBe('old')
 })
 
+/** Calls `then` before the file with this text is written. */
+async function beforeWriting(text: string, then: () => Promise<unknown>) {
+  const handle = await open(folder)
+  const prototype = Object.getPrototypeOf(handle)
+  await handle.close()
+  const { writeFile: write } = prototype
+  vi.spyOn(prototype, 'writeFile').mockImplementation(async function (this: unknown, given) {
+    if (given === text) await then()
+    await write.call(this, given)
+  })
+}
+
 test.each(['no room', 'a folder'])('if the last of a set cannot be written (%s), all stay as they were', async why => {
   await writeFiles([file('key', 'old', true)])
   if (why === 'a folder') await mkdir(join(folder, 'cert'))
   else {
     await writeFiles([file('cert', 'old')])
-    const handle = await open(join(folder, 'cert'))
-    const prototype = Object.getPrototypeOf(handle)
-    await handle.close()
-    const { writeFile: write } = prototype
-    vi.spyOn(prototype, 'writeFile').mockImplementation(function (this: unknown, text) {
-      return text === 'new cert' ? Promise.reject(new Error('ENOSPC')) : write.call(this, text)
-    })
+    await beforeWriting('new cert', () => Promise.reject(new Error('ENOSPC')))
   }
   const before = await readdir(folder)
   const written = writeFiles([file('key', 'new', true), file('cert', 'new cert')], { force: true })
   await expect(written).rejects.toThrow(why === 'a folder' ? 'is a folder' : 'ENOSPC')
   expect(await readFile(join(folder, 'key'), 'utf8')).toBe('old')
   expect(await readdir(folder)).toEqual(before)
+})
+
+test('if the last of a set cannot get its name, those before it are put back, and new ones are removed', async () => {
+  await writeFiles([file('key', 'old', true)])
+  const { ino, uid, mode } = await stat(join(folder, 'key'))
+  // No file can be renamed over a folder.
+  await beforeWriting('new cert', () => mkdir(join(folder, 'cert')))
+  const set = [file('key', 'new', true), file('chain', 'new'), file('cert', 'new cert')]
+  await expect(writeFiles(set, { force: true })).rejects.toThrow('EISDIR')
+  expect(await readFile(join(folder, 'key'), 'utf8')).toBe('old')
+  expect(await stat(join(folder, 'key'))).toMatchObject({ ino, uid, mode })
+  expect(await readdir(folder)).toEqual(['cert', 'key'])
+})
+
+test('without force, nothing of a set stays if one of its files appears meanwhile', async () => {
+  await beforeWriting('new cert', () => writeFile(join(folder, 'cert'), 'of another'))
+  await expect(writeFiles([file('key', 'new', true), file('cert', 'new cert')])).rejects.toThrow(FileExistsError)
+  expect(await readdir(folder)).toEqual(['cert'])
+})
+
+test('a link that leads nowhere is an existing file', async () => {
+  await symlink('nowhere', join(folder, 'cert'))
+  const isWritten = vi.fn(async () => {})
+  await beforeWriting('new', isWritten)
+  await expect(writeFiles([file('cert', 'new')])).rejects.toThrow(FileExistsError)
+  expect(isWritten).not.toHaveBeenCalled()
 })
 
 test("with force it is replaced as a whole, and a secret does not inherit the old file's mode", async () => {
