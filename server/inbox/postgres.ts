@@ -121,8 +121,11 @@ export class PostgresStore extends GroupedStore {
       const key = keyOf(runtime, lane)
       if (!this.#owned.delete(key)) return
       // If it is not written, the lane may still be ours, and can be released again.
-      const failed = this.guard(() => void this.#owned.set(key, false))
-      this.#applyOwn({ op: 'release', runtime, lane, empty }).catch(failed)
+      this.#applyOwn({ op: 'release', runtime, lane, empty }).catch(
+        this.guard(() => {
+          this.#owned.set(key, false)
+        }),
+      )
     },
   }
 
