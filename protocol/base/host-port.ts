@@ -47,5 +47,6 @@ export function formatAddress({ host, port }: HostPort): string {
 
 /** The name for TLS: without the final dot, which RFC 6066 section 3 forbids there. Empty for an address, which is not sent. */
 export function tlsName(host: string): string {
-  return isIP(host) === 0 ? host.replace(/\.$/, '') : ''
+  const name = host.replace(/\.$/, '')
+  return isIP(name) === 0 ? name : ''
 }

@@ -15,7 +15,7 @@ export const FIELD_KIND = {
   webSocketVersion: 9,
   webSocketAccept: 10,
   keepAlive: 11,
-  /** Would be read as a hop-by-hop or framing field by software that treats `_` and `.` as `-`. */
+  /** Would be read as a hop-by-hop or framing field by software to which `_`, `.` or any other sign is a `-`. */
   twin: 12,
 } as const
 
@@ -79,9 +79,13 @@ function add(name: string, kind: number): void {
   lineStarts[slot] = `\r\n${name}: `
 }
 
+/** Every sign that a name may have, but the dash (RFC 9110 section 5.6.2). */
+const SIGNS = "!#$%&'*+.^_`|~"
+
 for (const [name, kind] of SPECIAL) add(name, kind)
 for (const [name] of SPECIAL) {
-  if (name.split('-').length === 2) for (const other of '_.') add(name.replace('-', other), FIELD_KIND.twin)
+  if (name.split('-').length !== 2) continue
+  for (const other of SIGNS) add(name.split('-').join(other), FIELD_KIND.twin)
 }
 for (const name of COMMON.split(/\s+/)) add(name, FIELD_KIND.plain)
 

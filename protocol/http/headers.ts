@@ -203,14 +203,17 @@ function isNoTrailer(name: string): boolean {
   return isHopByHop(name) || NEVER_TRAILERS.has(dashed(name)) || isForwardedName(name)
 }
 
-/** The name as CGI-like upstreams read it, which treat underscores and dots like dashes. */
+const ODD = /[^a-z0-9-]/
+const ODDS = /[^a-z0-9]/g
+
+/** The name in lower case as CGI-like upstreams read it. To some, only `_` and `.` are dashes; to lighttpd, all but letters and digits. */
 export function dashed(name: string): string {
-  return name.includes('_') || name.includes('.') ? name.replace(/[_.]/g, '-') : name
+  return ODD.test(name) ? name.replace(ODDS, '-') : name
 }
 
 /**
  * Whether a field makes claims about the caller that only the network can prove: `forwarded`, `x-forwarded-*`, `x-real-ip` and the
- * like, our own internal names, and variants with underscores or dots, which CGI-like upstreams read as dashes.
+ * like, our own internal names, and variants that CGI-like upstreams read as the same (see {@link dashed}).
  */
 export function isForwardedName(name: string): boolean {
   const first = name.charCodeAt(0)

@@ -14,7 +14,7 @@ import { answerPreflight, answerProblem, reportedError } from '../../protocol/ht
 import { methodName } from '../../protocol/trace/attributes.ts'
 import type { Span } from '../../protocol/trace/span.ts'
 import type { CompiledAnswer, CompiledRoute } from '../compiled.ts'
-import { answerHeaders } from './headers.ts'
+import { answerHeaders, ruledTrailers } from './headers.ts'
 
 /** What exchanges of one router share. */
 export interface ExchangeHooks {
@@ -148,7 +148,7 @@ export class RoutedExchange implements RequestSink, ResponseSink {
 
   requestEnd(trailers: HeaderList): void {
     this.#requestOver = true
-    this.#upstream?.requestEnd(trailers)
+    this.#upstream?.requestEnd(ruledTrailers(trailers, this.#route?.requestRules))
     if (this.#responseOver) this.#end()
   }
 
@@ -200,7 +200,7 @@ export class RoutedExchange implements RequestSink, ResponseSink {
   responseEnd(trailers: HeaderList): void {
     if (this.#responseOver) return
     try {
-      this.#downstream.responseEnd(trailers)
+      this.#downstream.responseEnd(ruledTrailers(trailers, this.#route?.responseRules))
       this.#endResponse()
     } catch (error) {
       this.threw(error)

@@ -26,6 +26,14 @@ export function upstreamHeaders(
   return headers
 }
 
+/** Trailers without those that the rules remove, since whoever merges them into the head would read them there. */
+export function ruledTrailers(trailers: HeaderList, rules: CompiledHeaders | undefined): HeaderList {
+  if (trailers.length === 0 || rules === undefined) return trailers
+  const kept = [...trailers]
+  removeWhere(kept, name => rules.remove.has(dashed(name)))
+  return kept
+}
+
 /**
  * Changes the fields of the upstream's response in place. Its `sallyport-error` is removed, since it would look like ours.
  * `error` is set in its place.

@@ -78,6 +78,8 @@ test('R2: names that describe the caller, in every spelling', () => {
     'forwarded',
     'x_real_ip',
     'x-real-ip',
+    'x!real+ip',
+    'x~forwarded-for',
   ]) {
     expect(isForwardedName(name)).toBe(true)
   }
