@@ -4,7 +4,7 @@
  */
 import type { HeaderList } from '../protocol/exchange.ts'
 import type { CompiledRoute, CompiledTable, PathNode } from './compiled.ts'
-import { decodeSegment, isPlainPath, type PathReadings, pathEnd, readPath } from './path.ts'
+import { decodeSegment, isPlainPath, pathEnd, readPath } from './path.ts'
 
 type Match =
   | { readonly kind: 'route'; readonly route: CompiledRoute }
@@ -14,6 +14,7 @@ type Match =
 
 const NONE: Match = { kind: 'none' }
 const REFUSED: Match = { kind: 'ambiguous', reason: 'the path has a dot segment, a backslash, a NUL or the like' }
+const TOO_MANY_WAYS: Match = { kind: 'ambiguous', reason: 'the path can be read in too many ways' }
 const MANY_WAYS: Match = { kind: 'ambiguous', reason: 'the path can be read in ways that lead to different routes' }
 const MANY_NAMES: Match = { kind: 'ambiguous', reason: 'a name that must be on a list can be read in several ways' }
 
@@ -31,7 +32,8 @@ export function matchRequest(table: CompiledTable, request: MatchInput): Match {
   if (isPlainPath(path, end)) return matchHosts(table, request, plainSegments(path, end))
   const readings = readPath(path, end)
   if (readings === undefined) return REFUSED
-  const [strict, ...others] = readings as [readonly string[], ...PathReadings]
+  const [strict, ...others] = readings
+  if (strict === undefined) return TOO_MANY_WAYS
   const match = matchHosts(table, request, strict)
   const route = routeOf(match)
   if (others.some(other => routeOf(matchHosts(table, request, other)) !== route)) return MANY_WAYS

@@ -4,14 +4,14 @@
  * The path is forwarded byte for byte. Matching on it is safe only if the upstream cannot read a different path from the same
  * bytes. So a path is *plain* (the usual case, found in one pass over its characters), or:
  *
- * - it is refused: backslash or `%5c`, NUL, overlong UTF-8, `#`, and segments that decode to `.` or `..` in any reading;
+ * - it is refused: backslash or `%5c`, NUL, overlong UTF-8, `%u002f`, `#`, and segments that decode to `.` or `..` in any reading;
  * - or it has readings: the strict one, which splits only at `/`, and one for each order in which a server may split at `%2f`,
  *   drop `;parameters`, merge slashes, take `//host` for a host, and decode twice. All must lead to the same route, or the
  *   request is refused.
  */
 
 /** Segments of every reading. The strict one is the first. */
-export type PathReadings = ReadonlyArray<readonly string[]>
+type PathReadings = ReadonlyArray<readonly string[]>
 
 const SLASH = 0x2f
 const DOT = 0x2e
@@ -40,9 +40,9 @@ export function isPlainPath(path: string, end: number): boolean {
   return true
 }
 
-/** In a decoded path: dot segments, backslash, NUL and overlong UTF-8. */
+/** In a decoded path: dot segments, backslash, NUL, overlong UTF-8, and `%u002f`, which IIS decodes. */
 const REFUSED =
-  /\/\.{1,2}(?:\/|$)|[\\\0]|[\xc0\xc1][\x80-\xbf]|\xe0[\x80-\x9f]|\xf0[\x80-\x8f]|\xf8[\x80-\x87]|\xfc[\x80-\x83]/
+  /%[uU][0-9a-fA-F]{4}|\/\.{1,2}(?:\/|$)|[\\\0]|[\xc0\xc1][\x80-\xbf]|\xe0[\x80-\x9f]|\xf0[\x80-\x8f]|\xf8[\x80-\x87]|\xfc[\x80-\x83]/
 const ESCAPE = /%([0-9a-f]{2})/gi
 
 /** Decodes percent escapes once, into latin1. An invalid escape stays as it is. */
@@ -51,37 +51,36 @@ export function decodeSegment(segment: string): string {
   return segment.replace(ESCAPE, (_, hex: string) => String.fromCharCode(Number.parseInt(hex, 16)))
 }
 
-/** What servers do to a path before they split it at its slashes and decode the segments: none, some or all, in any order. */
+/**
+ * What servers do to a path before they split it at its slashes and decode the segments: none, some or all, in any order. At its beginning,
+ * slashes are merged or followed by a host: by two or more for `new URL(path, base)`, by two for others. Fastify 4 drops all behind a `;`.
+ */
 const STEPS: ReadonlyArray<(path: string) => string> = [
   path => path.replace(/%2f/gi, '/'),
   path => path.replace(/%3b/gi, ';'),
   path => path.replace(/;[^/]*/g, ''),
   path => path.replace(/\/{2,}/g, '/'),
+  path => path.replace(/;.*$/s, ''),
+  path => path.replace(/^\/{2,}/, '/'),
+  path => path.replace(/^\/\/[^/]*/, ''),
+  path => path.replace(/^\/{2,}[^/]*/, ''),
 ]
 
-/** At the beginning, slashes are merged or followed by a host: by two or more for `new URL(path, base)`, by two for others. */
-const BEGINNINGS = [
-  (path: string): string => path.replace(/^\/{2,}/, '/'),
-  (path: string): string => path.replace(/^\/\/[^/]*/, ''),
-  (path: string): string => path.replace(/^\/{2,}[^/]*/, ''),
-]
-
-/** A path with more readings is refused. So comparing them costs little even if the path is long. */
+/** Most readings of a path, and their characters in all. A long path may still have four. So comparing them costs little. */
 const MAX_READINGS = 32
-const MAX_READINGS_IF_LONG = 8
-const LONG_CHARS = 8 * 1024
+const MAX_CHARS = 16 * 1024
+const MIN_READINGS = 4
 
-/** Every reading of a path that is not plain, the strict one first; undefined if the path must be refused. */
+/** Every reading of a path that is not plain, the strict one first; none if there are too many; undefined if it must be refused. */
 export function readPath(path: string, end: number): PathReadings | undefined {
   const text = path.slice(0, end)
   if (!text.startsWith('/') || text.includes('#')) return undefined
-  const texts = new Set([text, ...BEGINNINGS.map(read => read(text))])
+  const most = Math.max(MIN_READINGS, Math.min(MAX_READINGS, MAX_CHARS / text.length))
+  const texts = new Set([text])
   const readings: string[][] = []
-  let chars = 0
   // The set grows while we go through it.
   for (const each of texts) {
-    chars += each.length
-    if (readings.length >= (chars > LONG_CHARS ? MAX_READINGS_IF_LONG : MAX_READINGS)) return undefined
+    if (texts.size > most) return []
     const decoded = decodeSegment(each)
     if (REFUSED.test(decoded)) return undefined
     readings.push(each.slice(1).split('/').map(decodeSegment))

@@ -55,7 +55,15 @@ it('says why there is none', () => {
   expect(why('http://h/inner/../api')).toBe(
     '400 refused (400): the path has a dot segment, a backslash, a NUL or the like',
   )
-  expect(why('http://h/strip//evil.example')).toBe(
-    '400 route "strip" matches, but: the rewritten path would begin with two slashes',
-  )
+  for (const rest of [
+    '//evil.example',
+    '/%2fevil.example',
+    '/;x/evil.example',
+    '/%3b/evil.example',
+    '/%252Fevil.example',
+  ]) {
+    expect(why(`http://h/strip${rest}`), rest).toBe(
+      '400 route "strip" matches, but: the rewritten path would begin with two slashes',
+    )
+  }
 })

@@ -15,6 +15,14 @@ const TABLES = [
   },
   {
     routes: [
+      { name: 'open', match: { path: '/{x}/admin' }, answer: { status: 200 } },
+      { name: 'strict', match: { path: '/{x}' }, answer: { status: 403 } },
+      { name: 'rest', match: {}, answer: { status: 200 } },
+    ],
+    patterns: { open: /^\/[^/]+\/admin(?:\/|$)/, strict: /^\/[^/]+/, rest: /^/ },
+  },
+  {
+    routes: [
       {
         name: 'names',
         match: { path: '/{page}/{tenant}' },

@@ -3,6 +3,9 @@ type Reading = (path: string) => string[] | undefined
 
 const decode = (text: string): string =>
   text.replace(/%([0-9a-f]{2})/gi, (_, hex: string) => String.fromCharCode(Number.parseInt(hex, 16)))
+/** As nginx sends on what it has decoded. */
+const escaped = (text: string): string =>
+  text.replace(/[^\x21-\x7e]|[%?#]/g, sign => `%${sign.charCodeAt(0).toString(16).padStart(2, '0')}`)
 const merge = (path: string): string => path.replace(/\/+/g, '/')
 const withoutParameters = (path: string): string => path.replace(/;[^/]*/g, '')
 const split = (path: string): string[] => path.slice(1).split('/')
@@ -40,6 +43,14 @@ export const SERVERS: Readonly<Record<string, Reading>> = {
   'go, EscapedPath': path => split(path).map(decode),
   'node, new URL': path => node(path)?.slice(1).split('/').map(decode),
   'node, new URL, decoded': path => split(decode(node(path) ?? '/')),
+  'fastify 4': path => split(path.replace(/;.*/s, '')).map(decode),
+  'nginx, merge_slashes off, then node': path =>
+    node(escaped(resolved(decode(path))))
+      ?.slice(1)
+      .split('/')
+      .map(decode),
+  'undertow, URI': path => split(decode(withoutParameters(path)).replace(/^\/\/[^/]*/, '')),
+  'jetty, URI': path => split(resolved(decode(withoutParameters(path))).replace(/^\/\/[^/]*/, '')),
   express: path => split(path).map(decode),
   'python, wsgi': path => split(decode(path)),
   'python, urlsplit': path => split(decode(path.replace(/^\/\/[^/]*/, ''))),
