@@ -34,6 +34,7 @@ if (what === 'wait') {
   let seen = 0
   process.on('SIGINT', () => { console.log('SIGINT ' + ++seen); setTimeout(() => process.exit(5), 100) })
   process.on('SIGTERM', () => { console.log('SIGTERM'); process.exit(6) })
+  process.on('SIGHUP', () => console.log('SIGHUP ignored'))
   const orphan = spawn(process.execPath, ['-e', 'setInterval(() => {}, 1000)'], { stdio: ['ignore', 'inherit', 'ignore'] })
   orphan.unref()
   console.log('ready')
@@ -198,6 +199,25 @@ describe('a task', () => {
     await task.line('ready')
     task.child.kill('SIGTERM')
     expect((await task.done).code).toBe(6)
+  })
+
+  it.runIf(process.platform !== 'win32').each([
+    ['SIGQUIT', 131],
+    ['SIGUSR2', 140],
+  ] as const)('that does not listen for %s is ended by it, and no process is left', async (signal, expected) => {
+    const task = run(['cli', 'wait'])
+    await task.line('ready')
+    task.child.kill(signal)
+    expect((await task.done).code).toBe(expected)
+  })
+
+  it.runIf(process.platform !== 'win32')('ends with the signal that ended it, not one that it ignored', async () => {
+    const task = run(['cli', 'wait'])
+    await task.line('ready')
+    task.child.kill('SIGHUP')
+    await task.line('SIGHUP ignored')
+    task.child.kill('SIGUSR2')
+    expect((await task.done).code).toBe(140)
   })
 })
 
