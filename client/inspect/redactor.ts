@@ -17,8 +17,8 @@ const TAG = /^\[redacted(?::[0-9a-f]{12})?\]$/
 const JWT = /eyJ[\w-]{4,}(?:\.[\w-]*){0,4}/g
 const USER_INFO = /([a-z][a-z0-9+.-]{0,20}:\/\/)([^\s/?#"'<>\\]{1,1024})@/gi
 const BEARER = /\b(bearer +)([\w.~+/-]{16,}=*)/gi
-/** The name of a parameter in any text, also after `#`, where OAuth puts tokens, and at the start, as in a form. */
-const PARAMETER = /(?:^|[?&;#])([\w%.[\]-]{1,128})=/g
+/** The name of a parameter in any text, also after `#`, where OAuth puts tokens, and at the start, as in a form. Spaces may be around it. */
+const PARAMETER = /(?:^|[?&;#]) {0,16}([\w%+.[\]-]{1,128}) {0,16}=/g
 const VALUE = /[^&\s"'<>#\\;,]+/y
 /** Behind `;` or `,`, the rest of a secret may follow. */
 const SECRET_VALUE = /[^&\s"'<>#\\]*[^&\s"'<>#\\;,]/y
@@ -65,13 +65,24 @@ export class Redactor {
   /** Redacts names and values as in a query. Behind `;`, there may be another parameter, or the rest of a secret. */
   form(text: string, depth = 0): string {
     return text.replaceAll(/[^&]+/g, pairs => {
-      const parts = pairs.split(';')
-      const at = parts.findIndex(isSecretPair)
-      if (at < 0) return parts.map(part => this.#pair(part, depth)).join(';')
-      const [, name, value] = /^([^=]*=)(.*)$/s.exec(parts.slice(at).join(';'))!
-      const before = parts.slice(0, at).map(part => this.#pair(part, depth))
-      return [...before, name + (value === '' ? '' : this.tag(decoded(value!)))].join(';')
+      let at = 0
+      for (const part of pairs.split(';')) {
+        if (isSecretPair(part)) {
+          const value = at + part.indexOf('=') + 1
+          return pairs.slice(0, value) + (value === pairs.length ? '' : this.tag(decoded(pairs.slice(value))))
+        }
+        const end = at + part.length
+        const clean = this.#pair(part, depth)
+        if (clean !== part) return pairs.slice(0, at) + clean + this.#rest(pairs.slice(end))
+        at = end + 1
+      }
+      return pairs
     })
+  }
+
+  /** What follows a value in which a secret was found: nothing, or `;` or `,` and what may be the rest of the secret. */
+  #rest(text: string): string {
+    return text.length < 2 ? text : text[0] + this.tag(decoded(text.slice(1)))
   }
 
   #pair(text: string, depth: number): string {
@@ -151,6 +162,12 @@ export class Redactor {
       const clean = isSecret ? this.#secretParameter(value) : /[%=]/.test(value) ? this.#encoded(value, depth) : value
       if (clean === value) continue
       out += text.slice(from, start) + clean
+      if (!isSecret) {
+        SECRET_VALUE.lastIndex = at
+        const [rest = ''] = SECRET_VALUE.exec(text) ?? []
+        out += this.#rest(rest)
+        at += rest.length
+      }
       from = at
     }
   }

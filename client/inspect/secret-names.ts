@@ -29,8 +29,7 @@ export function isSecretField(name: string): boolean {
 /** For members of a query, a form or a JSON object. Each part of `user[password]` counts. */
 export function isSecretMember(name: string): boolean {
   return name.split(/[[\].]/).some(part => {
-    if (part === '') return false
-    const plain = plainName(part)
+    const plain = plainName(part.trim())
     return MEMBERS.has(plain) || isSecretField(plain) || plain.endsWith('-password')
   })
 }

@@ -177,6 +177,18 @@ describe('a secret is never shown', () => {
     'in the query, behind a semicolon, and with =': { path: `/a?token=x;${CANARY}=;y=1` },
     'in a form, behind a semicolon in it': { headers: form, body: `a=1&password=x;${CANARY}` },
     'in the query of referer, behind signs in it': { headers: ['referer', `https://a.example/b?token=x,y;${CANARY};`] },
+    'in a path in the query, behind a semicolon': { path: `/a?next=/cb?token=x;${CANARY}` },
+    'in an encoded path in the query, behind a semicolon': { path: `/a?next=%2Fcb%3Ftoken%3Dx;b;${CANARY}` },
+    'in a path in the query of referer, behind signs': {
+      headers: ['referer', `https://a.example/a?next=/cb?token=x;,${CANARY}`],
+    },
+    'in a path in a form, behind a semicolon': { headers: form, body: `a=1;next=/cb?token=x;${CANARY}&b=2` },
+    'in the query, with a space behind its name': { path: `/a?token%20=${CANARY}&+password+=${CANARY}` },
+    'in the query of referer, with a space behind its name': {
+      headers: ['referer', `https://a.example/b?token+=${CANARY}`],
+    },
+    'in a path in the query, with a space behind its name': { path: `/a?next=/cb?token%20=${CANARY}` },
+    'in JSON, with a space behind its name': { headers: json, body: JSON.stringify({ 'token ': CANARY }) },
     'in a parameter behind an empty one': { headers: ['referer', `https://a.example/b?a=;b=c,;token=${CANARY}`] },
     'in the query, with its name encoded': { path: `/a?to%6ben=${CANARY}` },
     'in a signed URL': { path: `/a?X-Goog-Signature=${CANARY}&sig=${CANARY}&Signature=${CANARY}` },
