@@ -3,6 +3,8 @@ import { domainToASCII } from 'node:url'
 import { isRuntimeName } from '../protocol/base/names.ts'
 
 const HOST_LABEL = /^[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?$/
+/** What `domainToASCII` leaves out without notice, or decodes. Some languages need joiners (U+200C and U+200D). */
+const IGNORED = /(?![\u200c\u200d])[\p{Cc}\p{Cf}%]/u
 const RUNTIME_URI = 'urn:sallyport:runtime:'
 
 /**
@@ -73,8 +75,7 @@ export function parseHostName(text: string): HostName {
   const bare = text.startsWith('[') && text.endsWith(']') ? text.slice(1, -1) : text
   if (isIP(bare) !== 0 && !bare.includes('%')) return { type: 'ip', value: bare }
   const wildcard = text.startsWith('*.')
-  // `domainToASCII` leaves out tabs and line breaks.
-  const name = /\p{Cc}/u.test(text) ? '' : domainToASCII(wildcard ? text.slice(2) : text)
+  const name = IGNORED.test(text) ? '' : domainToASCII(wildcard ? text.slice(2) : text)
   const labels = name.split('.')
   if (name.length > 253 || !labels.every(label => HOST_LABEL.test(label)) || /^\d+$/.test(labels.at(-1)!)) {
     throw new TypeError(

@@ -115,6 +115,9 @@ describe('names', () => {
     ['a b.example', 'is not a host name'],
     ['a.com\nevil', 'is not a host name'],
     ['a\t.com', 'is not a host name'],
+    ['a%2eb.example', 'is not a host name'],
+    ['a\u00adb.example', 'is not a host name'],
+    ['a\u200bb.example', 'is not a host name'],
     ['300.1.1.1', 'is not a host name'],
     ['', 'is not a host name'],
   ])('host %j is refused', async (host, message) => {
