@@ -40,9 +40,9 @@ export function isPlainPath(path: string, end: number): boolean {
   return true
 }
 
-/** In a decoded path: dot segments, backslash, NUL, overlong UTF-8, and `%u002f`, which IIS decodes. */
+/** In a decoded path: dot segments, backslash, NUL, overlong UTF-8, and `%uXXXX` for ASCII or what looks like it, which IIS decodes. */
 const REFUSED =
-  /%[uU][0-9a-fA-F]{4}|\/\.{1,2}(?:\/|$)|[\\\0]|[\xc0\xc1][\x80-\xbf]|\xe0[\x80-\x9f]|\xf0[\x80-\x8f]|\xf8[\x80-\x87]|\xfc[\x80-\x83]/
+  /%[uU](?:00[0-7]|ff[0-9a-fA-F]|FF[0-9a-fA-F]|221[56]|2024|2044)|\/\.{1,2}(?:\/|$)|[\\\0]|[\xc0\xc1][\x80-\xbf]|\xe0[\x80-\x9f]|\xf0[\x80-\x8f]|\xf8[\x80-\x87]|\xfc[\x80-\x83]/
 const ESCAPE = /%([0-9a-f]{2})/gi
 
 /** Decodes percent escapes once, into latin1. An invalid escape stays as it is. */
@@ -53,7 +53,8 @@ export function decodeSegment(segment: string): string {
 
 /**
  * What servers do to a path before they split it at its slashes and decode the segments: none, some or all, in any order. At its beginning,
- * slashes are merged or followed by a host: by two or more for `new URL(path, base)`, by two for others. Fastify 4 drops all behind a `;`.
+ * slashes are merged or followed by a host: by two or more for `new URL(path, base)`, by two for others. Fastify 4 drops all behind a `;`, and what
+ * is decoded before it is passed on, all behind a `?` or `#`.
  */
 const STEPS: ReadonlyArray<(path: string) => string> = [
   path => path.replace(/%2f/gi, '/'),
@@ -61,6 +62,7 @@ const STEPS: ReadonlyArray<(path: string) => string> = [
   path => path.replace(/;[^/]*/g, ''),
   path => path.replace(/\/{2,}/g, '/'),
   path => path.replace(/;.*$/s, ''),
+  path => path.replace(/%(?:3f|23).*$/is, ''),
   path => path.replace(/^\/{2,}/, '/'),
   path => path.replace(/^\/\/[^/]*/, ''),
   path => path.replace(/^\/{2,}[^/]*/, ''),

@@ -3,7 +3,7 @@ import type { CompiledRoute } from './compiled.ts'
 import { pathEnd, segmentOffset } from './path.ts'
 
 /** What may be read as `//host` at the beginning of a path: parameters are dropped and `%2f` is decoded, once or more. */
-const AUTHORITY = /^\/(?:(?:;|%(?:25)*3b)[^/]*)?(?:\/|%(?:25)*2f)/i
+const AUTHORITY = /^\/(?:(?:;|%(?:25)*3b)[^/?]*)?(?:\/|%(?:25)*2f)/i
 
 /** Undefined if the result could be read as another authority. */
 export function rewritePath(route: CompiledRoute, path: string): string | undefined {

@@ -83,11 +83,12 @@ function add(name: string, kind: number): void {
 const SIGNS = "!#$%&'*+.^_`|~"
 
 for (const [name, kind] of SPECIAL) add(name, kind)
-for (const [name] of SPECIAL) {
-  if (name.split('-').length !== 2) continue
-  for (const other of SIGNS) add(name.split('-').join(other), FIELD_KIND.twin)
-}
 for (const name of COMMON.split(/\s+/)) add(name, FIELD_KIND.plain)
+// Last, so that the others are found at once.
+for (const [name] of SPECIAL) {
+  const parts = name.split('-')
+  if (parts.length === 2) for (const sign of SIGNS) add(parts.join(sign), FIELD_KIND.twin)
+}
 
 /**
  * The slot of the name in `bytes` from `start` to `end`, or -1 if it is not one of the common ones. `letters`: what each

@@ -50,7 +50,10 @@ function onRoute(table: CompiledTable, route: CompiledRoute, request: HttpReques
   }
   const path = rewritePath(route, request.path)
   if (path === undefined) {
-    return refuse(route, new SallyportError('bad-request', 'the rewritten path would begin with two slashes'))
+    return refuse(
+      route,
+      new SallyportError('bad-request', 'the rewritten path could be read as one that begins with two slashes'),
+    )
   }
   return { kind: 'forward', route, target, path }
 }

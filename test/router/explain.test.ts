@@ -39,6 +39,7 @@ it('reports route, target, dialled address, path and host', () => {
     target: 'h2c://grpc:50051',
   })
   expect(router.match({ url: '/strip?q' })).toMatchObject({ path: '/?q' })
+  expect(router.match({ url: '/strip/;id=1?next=/a' })).toMatchObject({ path: '/;id=1?next=/a' })
 })
 
 it('says why there is none', () => {
@@ -63,7 +64,7 @@ it('says why there is none', () => {
     '/%252Fevil.example',
   ]) {
     expect(why(`http://h/strip${rest}`), rest).toBe(
-      '400 route "strip" matches, but: the rewritten path would begin with two slashes',
+      '400 route "strip" matches, but: the rewritten path could be read as one that begins with two slashes',
     )
   }
 })

@@ -67,6 +67,7 @@ describe('the readings of a path', () => {
       '/a#b',
       '/a/%c0%ae%c0%ae/b',
       '/%u0061',
+      '/a%uFF0fb',
       '*',
       'x',
     ]) {

@@ -35,7 +35,7 @@ const TABLES = [
   },
 ]
 
-const TOKENS = ['/', '%2f', '%2F', ';', '%3b', '.', '%2e', 'a', 'admin', '%25']
+const TOKENS = ['/', '%2f', '%2F', ';', '%3b', '.', '%2e', 'a', 'admin', '%25', '%3f']
 
 function* paths(tokens: number, path = '/'): Generator<string> {
   yield path

@@ -51,6 +51,7 @@ export const SERVERS: Readonly<Record<string, Reading>> = {
       .map(decode),
   'undertow, URI': path => split(decode(withoutParameters(path)).replace(/^\/\/[^/]*/, '')),
   'jetty, URI': path => split(resolved(decode(withoutParameters(path))).replace(/^\/\/[^/]*/, '')),
+  'nginx, $uri passed on': path => split(resolved(merge(decode(path))).replace(/[?#].*/s, '')),
   express: path => split(path).map(decode),
   'python, wsgi': path => split(decode(path)),
   'python, urlsplit': path => split(decode(path.replace(/^\/\/[^/]*/, ''))),
