@@ -7,8 +7,9 @@ import type { Directory, RuntimeState } from './directory/directory.ts'
 import { UnknownHosts } from './unknown-hosts.ts'
 
 /**
- * Most questions at a time, so that they leave the directory room for the registrations of sessions. A network may have as many as are
- * left for the others, so that there is always room for one that has none.
+ * Most questions at a time, so that they leave the directory room for the registrations of sessions. A network may ask
+ * only while it has fewer under way than are left. So one alone takes at most half, and about 13 together take all. Embedders that pass no
+ * address count as one network.
  */
 const MAX_ASKED = 4096
 

@@ -22,7 +22,10 @@ interface LookupOwner {
 }
 
 const ASK_AGAIN_MS = 100
-/** How soon the other replicas are asked about the same runtime again. They tell by themselves if they learn of it meanwhile. */
+/**
+ * How soon the other replicas are asked about the same runtime again. They tell by themselves if they learn of it meanwhile, but
+ * not what one knew that could not be reached then.
+ */
 const ASK_OTHERS_AGAIN_MS = 2000
 /** How soon a runtime that nobody knows is a miss again. Until then, whoever waits for it may go on asking. */
 const MISS_AGAIN_MS = 10_000
