@@ -1,18 +1,6 @@
 import { randomBytes } from 'node:crypto'
-import { constants, type Stats } from 'node:fs'
-import {
-  copyFile,
-  type FileHandle,
-  link,
-  lstat,
-  mkdir,
-  open,
-  realpath,
-  rename,
-  rm,
-  stat,
-  writeFile,
-} from 'node:fs/promises'
+import type { Stats } from 'node:fs'
+import { type FileHandle, link, lstat, mkdir, open, realpath, rename, rm, stat, writeFile } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
 
 /** A file to write. */
@@ -133,14 +121,12 @@ async function prepare(file: OutputFile, force: boolean, keepRights: boolean): P
   }
 }
 
-/** Whether it was possible. The writer may replace a file of others that it can neither link to nor read. */
+/** Whether it was possible: the writer may replace a file of others that it cannot link to. A copy would lack the rights of the file. */
 async function keepAs(kept: string, path: string): Promise<boolean> {
-  return await link(path, kept)
-    .catch(() => copyFile(path, kept, constants.COPYFILE_EXCL))
-    .then(
-      () => true,
-      () => false,
-    )
+  return await link(path, kept).then(
+    () => true,
+    () => false,
+  )
 }
 
 async function writeTemporary(temporary: string, file: OutputFile, replaced: Stats | undefined): Promise<void> {
