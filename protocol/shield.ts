@@ -248,11 +248,15 @@ class Shield extends PassThrough {
 
 /** In front of a layer, which may pass exchanges on. */
 class Front extends Shield {
-  /** The exchanges that the layer has passed on. It may have given no credit yet for the answer of one that has ended. */
-  readonly #backs: Back[] = []
+  /** The exchanges that the layer has passed on, until they have ended and it has given credit for their answers. */
+  readonly #backs = new Set<Back>()
 
   joined(back: Back): void {
-    this.#backs.push(back)
+    this.#backs.add(back)
+  }
+
+  left(back: Back): void {
+    this.#backs.delete(back)
   }
 
   protected override stop(error: SallyportError): void {
@@ -293,6 +297,8 @@ class Back extends PassThrough {
   readonly #logger: Logger
   /** Undefined if a layer made a request of its own. */
   readonly #front: Front | undefined
+  /** Bytes of the answer for which the layer has given no credit. */
+  #untaken = 0
 
   constructor(response: ResponseSink, logger: Logger, front: Front | undefined) {
     super(response)
@@ -310,6 +316,14 @@ class Back extends PassThrough {
     }
     this.responseAbort(gone)
     return discarding(this)
+  }
+
+  protected override over(): void {
+    this.#settle()
+  }
+
+  #settle(): void {
+    if (this.isOver && this.#untaken <= 0) this.#front?.left(this)
   }
 
   #guard(step: () => void): void {
@@ -342,6 +356,8 @@ class Back extends PassThrough {
 
   /** Ends the exchange after this layer. */
   stop(error: SallyportError, answered = false): void {
+    this.#untaken = 0
+    this.#settle()
     try {
       super.requestAbort(error, answered)
     } catch (thrown) {
@@ -359,6 +375,7 @@ class Back extends PassThrough {
   }
 
   override responseData(chunk: Uint8Array): void {
+    this.#untaken += chunk.length
     this.#guard(() => super.responseData(chunk))
   }
 
@@ -367,7 +384,9 @@ class Back extends PassThrough {
   }
 
   override responseAbort(error: SallyportError): void {
+    this.#untaken = 0
     this.#guard(() => super.responseAbort(error))
+    this.#settle()
   }
 
   override requestConsumed(bytes: number): void {
@@ -403,7 +422,9 @@ class Back extends PassThrough {
   override responseConsumed(bytes: number): void {
     this.#guard(() => {
       checkCredit(bytes)
+      this.#untaken -= bytes
       this.#forward(() => super.responseConsumed(bytes))
+      this.#settle()
     })
   }
 

@@ -400,12 +400,31 @@ describe('a layer', () => {
       }
     }
     const played = begin(next => (request, response) => new Keeps(response).pass(next, request))
+    const ANSWER = ['responseHead', 'responseData', 'responseEnd']
     played.sink.requestEnd([])
-    for (const name of ['responseHead', 'responseData', 'responseEnd']) RESPONSE[name]!(played.response)
+    for (const name of ANSWER) RESPONSE[name]!(played.response)
     end()
     // Whoever has the answer drops it.
     expect(said(played.events, 'requestAbort')).toHaveLength(1)
     expect(said(played.events, 'responseAbort')).toHaveLength(1)
+  })
+
+  test('that has given credit for an answer that has ended is done with it', () => {
+    let refuse = () => {}
+    class Keeps extends PassThrough {
+      override responseHead(): void {}
+      override responseData(chunk: Uint8Array): void {
+        this.responseConsumed(chunk.length)
+      }
+      override responseEnd(): void {
+        refuse = () => this.responseAbort(new SallyportError('overloaded'))
+      }
+    }
+    const played = begin(next => (request, response) => new Keeps(response).pass(next, request))
+    played.sink.requestEnd([])
+    for (const name of ['responseHead', 'responseData', 'responseEnd']) RESPONSE[name]!(played.response)
+    refuse()
+    expect(played.events).toEqual(['requestEnd', 'responseConsumed 1', 'responseAbort overloaded'])
   })
 
   test('leaving with an error that is not ours is leaving', () => {
