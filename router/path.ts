@@ -77,12 +77,13 @@ const MIN_READINGS = 4
 export function readPath(path: string, end: number): PathReadings | undefined {
   const text = path.slice(0, end)
   if (!text.startsWith('/') || text.includes('#')) return undefined
-  const most = Math.max(MIN_READINGS, Math.min(MAX_READINGS, MAX_CHARS / text.length))
+  let chars = 0
   const texts = new Set([text])
   const readings: string[][] = []
   // The set grows while we go through it.
   for (const each of texts) {
-    if (texts.size > most) return []
+    chars += each.length
+    if (texts.size > MAX_READINGS || (chars > MAX_CHARS && readings.length >= MIN_READINGS)) return []
     const decoded = decodeSegment(each)
     if (REFUSED.test(decoded)) return undefined
     readings.push(each.slice(1).split('/').map(decodeSegment))

@@ -116,6 +116,8 @@ describe('the readings of a path', () => {
   it('are few, or the path is refused', () => {
     expect(read(`/${'a%2f%2f'.repeat(1000)}`)).toHaveLength(3)
     expect(read(`/${'a;x=1/'.repeat(1000)}`)).toHaveLength(3)
+    const address = encodeURIComponent(`https://a.test/b?c=${'d%20e'.repeat(300)}`)
+    expect(read(`/proxy/${address}`)!.length).toBeGreaterThan(4)
     expect(read(`/%${'25'.repeat(40)}41`)).toEqual([])
     expect(read(`/${'a;x//b%2fc%3bd'.repeat(500)}`)).toEqual([])
   })
