@@ -33,7 +33,7 @@ export class FileExistsError extends Error {
 /**
  * Writes a set of files, each atomically, and creates their directories. Without `force`, it throws {@link FileExistsError} and writes
  * nothing if any of them exists. None is replaced before all of them are on the disk, and if one cannot be replaced, those before it
- * are put back: a key stays with its certificate.
+ * are put back if their file system and rights allow hard links: a key stays with its certificate.
  *
  * @example
  * ```ts
