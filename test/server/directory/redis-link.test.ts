@@ -103,7 +103,7 @@ describe.runIf(needs('redis'))('a link to the directory that ends', () => {
     const closed = Promise.withResolvers<Error>()
     const place = { channel: 'sallyport:changes', key: '{sallyport}:replicas' }
     const url = isClosedByStore ? redis.url : `redis://127.0.0.1:${relay.port}`
-    const link = await RedisLink.open({ url }, place, 1000, { message() {}, closed: closed.resolve })
+    const link = await RedisLink.open({ url }, place, unhurried(1000), { message() {}, closed: closed.resolve })
     await end(relay)
     await link.check(place.key).catch(() => {})
     expect((await closed.promise) instanceof ClosedByStore).toBe(isClosedByStore)
