@@ -6,8 +6,8 @@
  *
  * - it is refused: backslash or `%5c`, NUL, overlong UTF-8, `%u002f`, `#`, and segments that decode to `.` or `..` in any reading;
  * - or it has readings: the strict one, which splits only at `/`, and one for each order in which a server may split at `%2f`,
- *   drop `;parameters`, merge slashes, take `//host` for a host, and decode twice. All must lead to the same route, or the
- *   request is refused.
+ *   drop `;parameters`, merge slashes, take `//host` for a host, and decode twice (`STEPS`). All must lead to the same route, or
+ *   the request is refused.
  */
 
 /** Segments of every reading. The strict one is the first. */
@@ -42,7 +42,7 @@ export function isPlainPath(path: string, end: number): boolean {
 
 /** In a decoded path: dot segments, backslash, NUL, overlong UTF-8, and `%uXXXX` for ASCII or what looks like it, which IIS decodes. */
 const REFUSED =
-  /%[uU](?:00[0-7]|ff[0-9a-fA-F]|FF[0-9a-fA-F]|221[56]|2024|2044)|\/\.{1,2}(?:\/|$)|[\\\0]|[\xc0\xc1][\x80-\xbf]|\xe0[\x80-\x9f]|\xf0[\x80-\x8f]|\xf8[\x80-\x87]|\xfc[\x80-\x83]/
+  /%[uU](?:00[0-7]|[fF]{2}|221[56]|2024|2044)|\/\.{1,2}(?:\/|$)|[\\\0]|[\xc0\xc1][\x80-\xbf]|\xe0[\x80-\x9f]|\xf0[\x80-\x8f]|\xf8[\x80-\x87]|\xfc[\x80-\x83]/
 const ESCAPE = /%([0-9a-f]{2})/gi
 
 /** Decodes percent escapes once, into latin1. An invalid escape stays as it is. */
@@ -52,9 +52,9 @@ export function decodeSegment(segment: string): string {
 }
 
 /**
- * What servers do to a path before they split it at its slashes and decode the segments: none, some or all, in any order. At its beginning,
- * slashes are merged or followed by a host: by two or more for `new URL(path, base)`, by two for others. Fastify 4 drops all behind a `;`, and what
- * is decoded before it is passed on, all behind a `?` or `#`.
+ * What servers do to a path before they split it at its slashes and decode the segments: none, some or all, in any order. Fastify 4
+ * drops all behind a `;`. A path that is decoded and passed on like that ends at a `?` or `#`. Slashes at the beginning are merged, or
+ * a host follows them: two or more for `new URL(path, base)`, two for others.
  */
 const STEPS: ReadonlyArray<(path: string) => string> = [
   path => path.replace(/%2f/gi, '/'),

@@ -68,6 +68,7 @@ describe('the readings of a path', () => {
       '/a/%c0%ae%c0%ae/b',
       '/%u0061',
       '/a%uFF0fb',
+      '/a%uFf0Fb',
       '*',
       'x',
     ]) {
