@@ -90,8 +90,8 @@ export function starting(logger: Logger, what: string, work: () => Promise<unkno
 }
 
 /**
- * Wraps an embedder's function; anything else is a TypeError. If it throws or its promise rejects, that is logged under its name and ends nothing. Undefined
- * stays undefined.
+ * Wraps an embedder's function; anything else is a TypeError. If it throws or its promise rejects, that is logged under its name and
+ * ends nothing. Undefined stays undefined.
  */
 export function hook<Args extends readonly unknown[]>(
   name: string,
