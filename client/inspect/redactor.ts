@@ -15,19 +15,28 @@ const MAX_TAGS = 500
 const TAG = /^\[redacted(?::[0-9a-f]{12})?\]$/
 /** `eyJ` is `{"` in base64url. The last part may be missing, because a kept body may end anywhere. */
 const JWT = /eyJ[\w-]{4,}(?:\.[\w-]*){0,4}/g
-const USER_INFO = /([a-z][a-z0-9+.-]{0,20}:\/\/)([^\s/?#"'<>\\]{1,1024})@/gi
+const USER_INFO = /\/\/([^\s/?#"<>\\]+)@/g
 const BEARER = /\b(bearer +)([\w.~+/-]{16,}=*)/gi
-/** The name of a parameter in any text, also after `#`, where OAuth puts tokens, and at the start, as in a form. Spaces may be around it. */
-const PARAMETER = /(?:^|[?&;#]) {0,16}([\w%+.[\]-]{1,128}) {0,16}=/g
-const VALUE = /[^&\s"'<>#\\;,]+/y
-/** Behind `;` or `,`, the rest of a secret may follow. */
-const SECRET_VALUE = /[^&\s"'<>#\\]*[^&\s"'<>#\\;,]/y
+const BASIC = /\b(basic +)([\w+/-]{4,}=*)/gi
+/**
+ * A parameter in any text: also after `#`, where OAuth puts tokens, and at the start of a line, as in a form. Spaces may be around its name.
+ * Where its value ends can only be guessed, unlike in a URL that is known to be one.
+ */
+const PARAMETER =
+  /((?:(?:^|[?&;#]) {0,16}|[\s/,"']|\\u0026)([\w%+.[\]-]{1,128})(?:=| {1,16}=(?!=)|\\u003d))((?:[^&\s"'<>#\\]|'(?=\w))*[^&\s"'<>#\\;,])/gi
+/** Text without a sign that ends a parameter. Something in it may be encoded. */
+const RUN = /(?:[^&\s"'<>\\]|'(?=\w))+/g
 /** A member in text that is not JSON, or is quoted JSON: `\"token\": \"...\"`. The lookbehind keeps a long run of backslashes from starting a search at each. */
-const MEMBER = /(?<!\\)(\\{0,63}["'])([\w$.-]{1,64})(\1\s{0,16}[:=]\s{0,16})(?:(\1)(.*?)(\1|$)|(-?\d[\w.+-]{0,511}))/gs
+const MEMBER = /(?<!\\)(\\{0,63}["'])([\w$.-]{1,64})(\1\s{0,16}[:=]\s{0,16})(?:(\1)(.*?)(\1|$)|(-?\d[\w.+-]*))/gs
 const SCHEME = /^((?:basic|bearer|digest|negotiate|token|aws4-hmac-sha256) +)(.+)$/is
+const LITERAL = /[^\s,\]}"]*/y
 const PLAIN_VALUE = /^(?:null|true|false|"")?$/
 /** The name of a form part. It also matches text in a file name that looks like one. */
-const PART_NAME = /\bname(?:\*=[\w-]*'[\w-]*'|=)"?([^"\r\n;]+)/gi
+const PART_NAME = /\bname(?:\*=[\w-]*'[\w-]*'| {0,16}=) {0,16}"?([^"\r\n;]+)/gi
+const PART_TYPE = /^content-type:[ \t]*(.+)/im
+const PART_ENCODING = /^content-transfer-encoding:[ \t]*(?:base64|quoted-printable)/im
+/** A line of a head in a text, or of YAML. */
+const FIELD = /^(([\w-]{1,64}):[ \t]*)(\S.*)/gm
 const SUBPROTOCOL_TOKEN = /(bearer\.authorization\.[\w.]+\.)([\w-]+)/gi
 
 /** Each inspector has one. Equal values get equal tags, and without the key nobody can tell a value from its tag. */
@@ -48,55 +57,21 @@ export class Redactor {
   }
 
   #field(name: string, value: string): string {
-    if (!isSecretField(name)) {
-      return this.text(value.replace(SUBPROTOCOL_TOKEN, (_, head: string, token: string) => head + this.tag(token)))
+    if (isSecretField(name)) {
+      const [, scheme = '', secret = value] = SCHEME.exec(value) ?? []
+      return value === '' ? '' : scheme + this.tag(secret)
     }
-    const [, scheme = '', secret = value] = SCHEME.exec(value) ?? []
-    return value === '' ? '' : scheme + this.tag(secret)
+    const shown = value.replace(SUBPROTOCOL_TOKEN, (_, head: string, token: string) => head + this.tag(token))
+    // As in `link`.
+    if (!shown.startsWith('<')) return this.#value(shown)
+    return this.text(shown.replaceAll(/<([^<>]*)/g, (_, url: string) => `<${this.#value(url)}`))
   }
 
   path(path: string): string {
     this.#tags = 0
     const query = path.indexOf('?')
-    if (query < 0) return this.text(path)
-    return `${this.text(path.slice(0, query))}?${this.form(path.slice(query + 1))}`
-  }
-
-  /** Redacts names and values as in a query. Behind `;`, there may be another parameter, or the rest of a secret. */
-  form(text: string, depth = 0): string {
-    return text.replaceAll(/[^&]+/g, pairs => {
-      let at = 0
-      for (const part of pairs.split(';')) {
-        if (isSecretPair(part)) {
-          const value = at + part.indexOf('=') + 1
-          return pairs.slice(0, value) + (value === pairs.length ? '' : this.tag(decoded(pairs.slice(value))))
-        }
-        const end = at + part.length
-        const clean = this.#pair(part, depth)
-        if (clean !== part) return pairs.slice(0, at) + clean + this.#rest(pairs.slice(end))
-        at = end + 1
-      }
-      return pairs
-    })
-  }
-
-  /** What follows a value in which a secret was found: nothing, or `;` or `,` and what may be the rest of the secret. */
-  #rest(text: string): string {
-    return text.length < 2 ? text : text[0] + this.tag(decoded(text.slice(1)))
-  }
-
-  #pair(text: string, depth: number): string {
-    const [name, ...values] = text.split('=')
-    if (values.length === 0) return this.#encoded(text, depth)
-    return `${this.#encoded(name!, depth)}=${this.#encoded(values.join('='), depth)}`
-  }
-
-  #encoded(value: string, depth: number): string {
-    const plain = decoded(value)
-    const isDeeper = plain !== value && plain.includes('%') && depth < MAX_DEPTH
-    const clean = isDeeper ? this.#encoded(plain, depth + 1) : this.text(plain, depth + 1)
-    if (clean === plain) return value
-    return plain === value ? clean : encodeURIComponent(clean)
+    if (query < 0) return this.#whole(path, 0)
+    return `${this.#whole(path.slice(0, query), 0)}?${this.#whole(path.slice(query + 1), 0)}`
   }
 
   /** Redacts according to the content type. Undefined if the body cannot be searched. */
@@ -108,72 +83,90 @@ export class Redactor {
     return letters === text ? this.#typed(text, contentType) : text
   }
 
-  #typed(text: string, contentType: string): string {
-    if (/^application\/x-www-form-urlencoded\b/i.test(contentType)) return this.text(this.form(text))
+  #typed(text: string, contentType: string, depth = 0): string {
+    if (/^application\/x-www-form-urlencoded\b/i.test(contentType)) return this.#whole(text, depth)
     const [, boundary] = /^multipart\/.*\bboundary="?([^";,\s]+)/i.exec(contentType) ?? []
-    return boundary === undefined ? this.text(text) : this.#parts(text, `--${boundary}`)
+    if (boundary !== undefined) return this.#parts(text, `--${boundary}`, depth)
+    return depth === 0 ? this.text(text) : this.#value(text, depth)
   }
 
-  #parts(text: string, boundary: string): string {
+  #parts(text: string, boundary: string, depth: number): string {
+    if (depth > MAX_DEPTH) return this.tag(text)
     const parts = text.split(boundary).map(part => {
       const head = /^(.*?)(\r?\n\r?\n)/s.exec(part)
       if (head === null) return this.text(part)
       const names = Array.from(head[1]!.matchAll(PART_NAME), ([, name]) => name!)
       const value = part.slice(head[0].length).replace(/\r?\n$/, '')
       const end = part.slice(head[0].length + value.length)
-      const isSecret = value !== '' && names.some(isSecretMember)
-      return this.text(head[0]) + (isSecret ? this.tag(value) : this.text(value)) + end
+      const isSecret = PART_ENCODING.test(head[1]!) || names.some(name => isSecretMember(plainest(name)))
+      const [, type = ''] = PART_TYPE.exec(head[1]!) ?? []
+      const clean = isSecret && value !== '' ? this.tag(value) : this.#typed(value, type, depth + 1)
+      return this.text(head[0]) + clean + end
     })
     return parts.join(boundary)
   }
 
+  /** For a field, a member or a part. Without a space before its first `=`, it counts as a URL or a query as a whole. */
+  #value(text: string, depth = 0): string {
+    return /^\s*\S*(?:=|$)/.test(text) ? this.#whole(text, depth) : this.text(text, depth)
+  }
+
   /** Redacts members, parameters and tokens anywhere in the text. */
   text(text: string, depth = 0): string {
+    return this.#redacted(text, depth, members => this.#parameters(members, depth))
+  }
+
+  /** For what is a URL, a query, a form, or JSON as a whole. */
+  #whole(text: string, depth: number): string {
+    if (isJson(text)) return this.text(text, depth)
+    return this.#redacted(text, depth, members => members.replaceAll(/[^&]+/g, pair => this.#pair(pair, depth)))
+  }
+
+  #redacted(text: string, depth: number, parameters: (text: string) => string): string {
     if (text.length < 3) return text
-    if (depth > MAX_DEPTH && /["'=]/.test(text)) return this.tag(text)
-    const members = this.#urls(text.includes('"') ? this.#json(text, depth) : text).replaceAll(
-      MEMBER,
-      (...found: string[]) => this.#member(found),
+    if (depth > MAX_DEPTH && /["'=%]/.test(text)) return this.tag(text)
+    const members = (text.includes('"') ? this.#json(text, depth) : text).replaceAll(MEMBER, (...found: string[]) =>
+      this.#member(found),
     )
-    return this.#parameters(members, depth)
+    return parameters(members)
+      .replaceAll(USER_INFO, (_, user: string) => `//${this.tag(user)}@`)
+      .replaceAll(FIELD, (all, start: string, name: string, value: string) =>
+        isSecretField(name) ? start + this.#field(name, value) : all,
+      )
       .replaceAll(BEARER, (_, scheme: string, token: string) => scheme + this.tag(token))
+      .replaceAll(BASIC, (all, scheme: string, token: string) => (isBasic(token) ? scheme + this.tag(token) : all))
       .replaceAll(JWT, token => this.tag(token))
   }
 
-  /** Redacts `user:password@` in URLs. */
-  #urls(text: string): string {
-    if (!text.includes('://')) return text
-    return text.replaceAll(USER_INFO, (_, scheme: string, user: string) => `${scheme}${this.tag(user)}@`)
+  /** What is between two `&`. Everything behind the `=` of a secret name is part of the secret. */
+  #pair(pair: string, depth: number): string {
+    const end = secretStart(pair)
+    const name = pair.slice(0, pair.indexOf('=') + 1 || end)
+    const clean = this.#encoded(name, depth)
+    if (clean !== name) return clean + this.#hidden(pair.slice(name.length))
+    return name + this.#encoded(pair.slice(name.length, end), depth) + this.#hidden(pair.slice(end))
+  }
+
+  #hidden(text: string): string {
+    return text === '' ? '' : this.tag(decoded(text))
+  }
+
+  #encoded(text: string, depth: number): string {
+    const plain = decoded(text)
+    if (plain === text) return text
+    const clean = this.#whole(plain, depth + 1)
+    return clean === plain ? text : encoded(clean)
   }
 
   #parameters(text: string, depth: number): string {
-    let out = ''
-    let from = 0
-    for (let at = 0; ; ) {
-      PARAMETER.lastIndex = at
-      const found = PARAMETER.exec(text)
-      if (found === null) return out + text.slice(from)
-      const start = found.index + found[0].length
-      const isSecret = isSecretMember(decoded(found[1]!))
-      const pattern = isSecret ? SECRET_VALUE : VALUE
-      pattern.lastIndex = start
-      const [value = ''] = pattern.exec(text) ?? []
-      at = start + value.length
-      const clean = isSecret ? this.#secretParameter(value) : /[%=]/.test(value) ? this.#encoded(value, depth) : value
-      if (clean === value) continue
-      out += text.slice(from, start) + clean
-      if (!isSecret) {
-        SECRET_VALUE.lastIndex = at
-        const [rest = ''] = SECRET_VALUE.exec(text) ?? []
-        out += this.#rest(rest)
-        at += rest.length
-      }
-      from = at
-    }
-  }
-
-  #secretParameter(value: string): string {
-    return value === '' || value.startsWith('[redacted') ? value : this.tag(decoded(value))
+    return text
+      .replaceAll(PARAMETER, (_, start: string, name: string, value: string) => {
+        // In a sentence or in code, `code` and `state` are no sign of a secret.
+        const isSecret = /^[ \t/,]/.test(start) ? isSecretField : isSecretMember
+        const end = isSecret(plainest(name)) ? 0 : secretStart(value)
+        return start + value.slice(0, end) + this.#hidden(value.slice(end))
+      })
+      .replaceAll(RUN, run => (/%u?[0-9a-f]{2}/i.test(run) ? this.#pair(run, depth) : run))
   }
 
   #member([all, quote, name, between, open, text, close, number]: string[]): string {
@@ -191,7 +184,7 @@ export class Redactor {
       const string = unquoted(text.slice(at, end))
       const colon = behindSpace(text, end)
       if (text[colon] !== ':') {
-        const clean = this.text(string, depth + 1)
+        const clean = this.#value(string, depth + 1)
         if (clean !== string) {
           out += text.slice(from, at) + quoted(clean)
           from = end
@@ -212,9 +205,30 @@ export class Redactor {
   }
 }
 
-function isSecretPair(text: string): boolean {
-  const end = text.indexOf('=')
-  return end > 0 && isSecretMember(decoded(text.slice(0, end)))
+/** Where the value of the first secret parameter begins, or the end. */
+function secretStart(pair: string): number {
+  let from = 0
+  for (let at = pair.indexOf('='); at >= 0; at = pair.indexOf('=', from)) {
+    const words = plainest(pair.slice(from, at)).split(/[^\w$.[\]-]+/)
+    if (isSecretMember(words.findLast(word => /[a-z]/i.test(word)) ?? '')) return at + 1
+    from = at + 1
+  }
+  return pair.length
+}
+
+function isJson(text: string): boolean {
+  if (!/^\s*["[{]/.test(text)) return false
+  try {
+    JSON.parse(text)
+    return true
+  } catch {
+    return false
+  }
+}
+
+/** Whether it decodes to `user:password`. */
+function isBasic(token: string): boolean {
+  return /^[\x20-\x7e]*:/.test(Buffer.from(token, 'base64').toString('latin1'))
 }
 
 /** Whether this is the code in an answer of our own. It is no secret: docs/errors.md lists all. */
@@ -223,8 +237,26 @@ function isOwnCode(name: string, value: string): boolean {
 }
 
 function decoded(text: string): string {
-  const spaced = text.replaceAll('+', ' ')
-  return spaced.replaceAll(/%([0-9a-f]{2})/gi, (_, hex: string) => String.fromCharCode(Number.parseInt(hex, 16)))
+  return text
+    .replaceAll('+', ' ')
+    .replaceAll(/%(?:u([0-9a-f]{4})|([0-9a-f]{2}))/gi, (_, wide: string | undefined, hex: string) =>
+      String.fromCharCode(Number.parseInt(wide ?? hex, 16)),
+    )
+}
+
+/** A name, however often it is encoded. */
+function plainest(name: string): string {
+  let plain = name
+  for (let depth = 0; depth <= MAX_DEPTH && /[%+]/.test(plain); depth++) plain = decoded(plain)
+  return plain
+}
+
+/** The tags stay readable. */
+function encoded(text: string): string {
+  return text.replaceAll(/[^\w.~:/[\]-]/g, char => {
+    const hex = char.charCodeAt(0).toString(16).toUpperCase()
+    return hex.length > 2 ? `%u${hex.padStart(4, '0')}` : `%${hex.padStart(2, '0')}`
+  })
 }
 
 /** The index after the string that begins at `at`. */
@@ -241,8 +273,9 @@ function stringEnd(text: string, at: number): number {
 function valueEnd(text: string, at: number): number {
   if (text[at] === '"') return stringEnd(text, at)
   if (text[at] !== '{' && text[at] !== '[') {
-    const rest = text.slice(at, at + 512)
-    return at + (/^[^\s,\]}"]*/.exec(rest)?.[0].length ?? 0)
+    LITERAL.lastIndex = at
+    LITERAL.test(text)
+    return LITERAL.lastIndex
   }
   let depth = 0
   for (let i = at; i < text.length; i++) {
