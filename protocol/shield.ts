@@ -75,6 +75,8 @@ class Shield extends PassThrough {
   #unconsumed = 0
   /** It has ended its answer. */
   #answered = false
+  /** Said by a layer that has not passed on the end of the answer yet. */
+  #unwanted = false
 
   constructor(response: ResponseSink, logger: Logger, behind: Shielded) {
     super(response)
@@ -195,14 +197,16 @@ class Shield extends PassThrough {
         this.#answered = true
       }
       super.responseEnd(trailers)
+      if (this.#unwanted) super.unwanted()
     })
   }
 
   override unwanted(): void {
     this.#guard(() => {
-      const mayBe = this.status === 101 && this.#answered
-      if (this.gone === undefined && !mayBe) throw new Error(`${this.#shielded.name} ended no upgraded connection`)
-      super.unwanted()
+      if (this.gone === undefined && this.status !== 101)
+        throw new Error(`${this.#shielded.name} ended no upgraded connection`)
+      if (this.#answered) super.unwanted()
+      else this.#unwanted = true
     })
   }
 
@@ -284,7 +288,7 @@ function checkChunk(chunk: Uint8Array): void {
   if (!isUint8Array(chunk)) throw new TypeError('a chunk that is not a Uint8Array')
 }
 
-/** Not the characters: whoever reads the message, or writes it as HTTP/1.1 or HTTP/2, checks those. */
+/** Not the characters: whoever writes the message for a session, or as HTTP/1.1 or HTTP/2, checks those. */
 function checkFields(fields: HeaderList): void {
   if (!Array.isArray(fields) || fields.length % 2 !== 0)
     throw new TypeError('fields that are not a list of names and values')

@@ -482,6 +482,23 @@ test.each(['requestData', 'requestEnd', 'responseConsumed'])(
   },
 )
 
+test('a layer that delays the end of an upgraded connection does not fail when it hears that no more is wanted', () => {
+  let end = () => {}
+  class Delays extends PassThrough {
+    override responseEnd(): void {
+      end = () => super.responseEnd([])
+    }
+  }
+  const played = begin(next => (request, response) => new Delays(response).pass(next, request))
+  played.response.responseHead({ status: 101, headers: [], bodyBytes: 0 })
+  played.response.responseEnd([])
+  played.response.unwanted!()
+  expect(played.events).toEqual(['head 101'])
+  end()
+  expect(played.events).toEqual(['head 101', 'responseEnd', 'unwanted'])
+  expect(played.told).toEqual([])
+})
+
 test('a layer that answers and still passes the request on has answered once', () => {
   const played = begin(next => (request, response) => {
     response.responseHead({ status: 204, headers: [], bodyBytes: 0 })

@@ -6,8 +6,8 @@
 import { latin1 } from '../../base/latin1.ts'
 import { ProtocolError } from '../../base/protocol-error.ts'
 import type { HeaderList } from '../../exchange.ts'
-import { FIELD_KIND, findName, kindAt, nameAt as nameInSlot } from '../../http/field-names.ts'
-import { plainNumber } from '../../http/headers.ts'
+import { FIELD_KIND, findName, kindAt, nameAt as nameInSlot, slotNamed } from '../../http/field-names.ts'
+import { isFieldValue, isToken, plainNumber, unsendable } from '../../http/headers.ts'
 import { LOWER, VALUE } from '../../http/http1/bytes.ts'
 import { INNER_LIMITS } from '../../http/limits.ts'
 import { readVarint, varintSize, varintText } from '../varint.ts'
@@ -78,6 +78,20 @@ export function decodeSection(bytes: Uint8Array, at: number, end: number): Heade
   }
   return headers
 }
+
+/** Throws for a field that {@link decodeSection} would refuse at the peer, where nobody knows whose it is. */
+export function checkFields(headers: HeaderList): void {
+  for (let i = 0; i < headers.length; i += 2) {
+    const name = headers[i]!
+    const value = headers[i + 1]!
+    const slot = slotNamed(name)
+    const isWrong = slot < 0 ? !isToken(name) || UPPER.test(name) : belongsToConnection(kindAt(slot), name, value)
+    const isPadded = isBlank(value.charCodeAt(0)) || isBlank(value.charCodeAt(value.length - 1))
+    if (isWrong || isPadded || !isFieldValue(value)) throw unsendable(name)
+  }
+}
+
+const UPPER = /[A-Z]/
 
 function checkName(bytes: Uint8Array, at: number, end: number): void {
   if (end === at) throw new ProtocolError('field without a name')

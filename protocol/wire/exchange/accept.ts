@@ -14,7 +14,7 @@ import type { HeaderList, HttpRequest, RequestSink, ResponseHead, ResponseSink }
 import { getHeader, isAuthority, isPath, isToken, remembering } from '../../http/headers.ts'
 import { MessageDecoder, type MessageVisitor } from '../bhttp/decoder.ts'
 import { RESPONSE_START, responseHeadText } from '../bhttp/encode.ts'
-import { contentLength, MAX_FIELDS, MAX_HEAD_BYTES } from '../bhttp/fields.ts'
+import { checkFields, contentLength, MAX_FIELDS, MAX_HEAD_BYTES } from '../bhttp/fields.ts'
 import { decodePreamble, type Preamble, preambleEnd, UnsupportedError } from '../preamble.ts'
 import { STREAM_KIND, STREAM_RULES, type StreamRules } from '../stream-kinds.ts'
 import { varintText } from '../varint.ts'
@@ -36,7 +36,8 @@ export type ExchangeHandler = (
 
 /**
  * Reads one exchange from `stream`, which the peer has just opened, and calls `onExchange` once its head is complete. An exchange
- * that cannot be parsed is refused unprocessed. If the handler throws, its exchange ends and `logger` logs it.
+ * that cannot be parsed is refused unprocessed. If the handler throws, or gives an answer that cannot be sent, its exchange ends and
+ * `logger` logs it.
  *
  * @example
  * ```ts
@@ -208,30 +209,41 @@ class AcceptedExchange implements ResponseSink, StreamHandler, MessageVisitor, F
 
   // Response, to the stream
 
+  /** An invalid answer fails its exchange. Its error must not reach the timer or promise that it comes from. */
+  #answer(step: () => void): void {
+    try {
+      step()
+    } catch (error) {
+      endFor(error, this.#logger, 'an answer cannot be sent', () => this.#fail(toSallyportError(error)))
+    }
+  }
+
   responseInformational(status: number, headers: HeaderList): void {
     if (this.#over || this.#headSent || this.#rules.switches) return
-    this.#begin()
-    this.#writer.text(responseHeadText(status, headers))
+    this.#answer(() => {
+      checkFields(headers)
+      this.#begin()
+      this.#writer.text(responseHeadText(status, headers))
+    })
   }
 
   responseHead(response: ResponseHead): void {
     if (this.#over || this.#headSent) return
-    const { status } = response
-    if (status !== 101 && !(status >= 200 && status <= 599)) {
-      this.#fail(new SallyportError('upstream-broken', `status ${status}`))
-      return
-    }
-    const text = responseHeadText(status, response.headers)
-    if (text.length > MAX_HEAD_BYTES || response.headers.length > 2 * MAX_FIELDS) {
-      this.#fail(new SallyportError('upstream-broken', 'the response head is over the limits'))
-      return
-    }
-    this.#headSent = true
-    if (status === 101) this.#switch(text)
-    else {
-      this.#begin()
-      this.#writer.text(text)
-    }
+    this.#answer(() => {
+      const { status, headers } = response
+      if (status !== 101 && !(status >= 200 && status <= 599))
+        throw new SallyportError('upstream-broken', `status ${status}`)
+      checkFields(headers)
+      const text = responseHeadText(status, headers)
+      if (text.length > MAX_HEAD_BYTES || headers.length > 2 * MAX_FIELDS)
+        throw new SallyportError('upstream-broken', 'the response head is over the limits')
+      this.#headSent = true
+      if (status === 101) this.#switch(text)
+      else {
+        this.#begin()
+        this.#writer.text(text)
+      }
+    })
   }
 
   #begin(): void {
@@ -241,28 +253,30 @@ class AcceptedExchange implements ResponseSink, StreamHandler, MessageVisitor, F
   }
 
   #switch(text: string): void {
-    if (!this.#rules.switches) {
-      this.#fail(new SallyportError('upstream-broken', 'a 101 that nobody asked for'))
-      return
-    }
+    if (!this.#rules.switches) throw new SallyportError('upstream-broken', 'a 101 that nobody asked for')
     this.#raw = true
     this.#writer.text(MESSAGE + text)
     if (this.#requestEnded) this.#sink?.requestEnd([])
   }
 
   responseData(chunk: Uint8Array): void {
-    if (this.#over || this.#writer.ended) this.#sink?.responseConsumed(chunk.length)
-    else if (this.#raw) this.#writer.raw(chunk)
-    else this.#writer.content(chunk)
+    this.#answer(() => {
+      if (this.#over || this.#writer.ended) this.#sink?.responseConsumed(chunk.length)
+      else if (this.#raw) this.#writer.raw(chunk)
+      else this.#writer.content(chunk)
+    })
   }
 
   responseEnd(trailers: HeaderList): void {
     if (this.#over || this.#writer.ended) return
-    if (this.#raw) this.#writer.finish('')
-    else {
-      this.#writer.end(trailers)
-      this.#endEarly()
-    }
+    this.#answer(() => {
+      if (this.#raw) this.#writer.finish('')
+      else {
+        checkFields(trailers)
+        this.#writer.end(trailers)
+        this.#endEarly()
+      }
+    })
   }
 
   responseAbort(error: SallyportError): void {

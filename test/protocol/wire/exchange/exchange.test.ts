@@ -1,11 +1,13 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { SallyportError } from '../../../../protocol/base/errors.ts'
-import { BODY_UNKNOWN } from '../../../../protocol/exchange.ts'
+import { noLogger } from '../../../../protocol/base/log.ts'
+import { BODY_UNKNOWN, type ResponseSink } from '../../../../protocol/exchange.ts'
 import { RefusedError } from '../../../../protocol/wire/exchange/refusal.ts'
 import { post, request, send, tunnel, upstreams } from './support.ts'
 
 const ok = (headers: string[] = [], bodyBytes = BODY_UNKNOWN) => ({ status: 200, headers, bodyBytes })
+const says = (headers: string[]) => (response: ResponseSink) => response.responseHead({ ...ok(), headers })
 
 describe('an exchange over a session', () => {
   test('a request without a body, and its answer', async () => {
@@ -318,6 +320,45 @@ describe('an exchange that breaks off', () => {
     upstream.response.responseHead(ok(['a', 'b'.repeat(33_000)]))
     await Promise.all([caller.over(), upstream.until(self => self.error !== undefined)])
     expect(caller.events).toEqual(['abort upstream-broken'])
+  })
+
+  test.each<readonly [string, (response: ResponseSink) => void, string]>([
+    ...['a\r\nb: c', 'č', ' a', 'a\t', '\x7f'].map(
+      value => [JSON.stringify(value), says(['x-a', value]), 'field cannot be sent: "x-a"'] as const,
+    ),
+    ...['', 'X-A', 'x a', 'connection', 'host', 'te'].map(
+      name => [JSON.stringify(name), says([name, 'a']), `field cannot be sent: "${name}"`] as const,
+    ),
+    ['no head', response => response.responseHead(undefined as never), 'Cannot destructure'],
+    ['no fields', says(undefined as never), 'undefined'],
+    ['an early field', response => response.responseInformational(103, ['x-a', '\n']), 'field cannot be sent: "x-a"'],
+  ])('an answer that cannot be sent becomes 502, and the log says why: %s', async (_, say, why) => {
+    const { handler, next } = upstreams()
+    const told: string[] = []
+    const error = (fields: object, what: string) => void told.push(`${what}: ${(fields as { err: Error }).err.message}`)
+    const { server } = tunnel(handler, {}, { ...noLogger, error })
+    const caller = send(server)
+    const upstream = await next()
+    say(upstream.response)
+    await Promise.all([caller.over(), upstream.until(self => self.error !== undefined)])
+    expect(caller.events).toEqual(['abort upstream-broken'])
+    expect(told).toEqual([expect.stringContaining(`an answer cannot be sent: `)])
+    expect(told[0]).toContain(why)
+  })
+
+  test.each<[string, (response: ResponseSink) => void]>([
+    ['a chunk', response => response.responseData(undefined as never)],
+    ['its trailers', response => response.responseEnd(['x-a', '\r'])],
+  ])('an answer that cannot be sent to its end is cut: %s', async (_, say) => {
+    const { handler, next } = upstreams()
+    const { server } = tunnel(handler)
+    const caller = send(server)
+    const upstream = await next()
+    upstream.response.responseHead(ok())
+    await caller.until(self => self.head_ !== undefined)
+    say(upstream.response)
+    await Promise.all([caller.over(), upstream.until(self => self.error !== undefined)])
+    expect(caller.events).toEqual(['head 200', 'abort upstream-broken'])
   })
 
   test('a 101 that nobody asked for becomes 502', async () => {
