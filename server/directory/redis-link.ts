@@ -137,23 +137,24 @@ export class RedisLink {
 
   async #open(channel: string, key: string): Promise<void> {
     const { hosts, sentinel } = this.#place
-    const left =
+    const candidates =
       sentinel === undefined
         ? hosts.toSorted((a, b) => (silentAt.get(a) ?? 0) - (silentAt.get(b) ?? 0))
-        : [await askSentinels(this.#place, host => this.#clientFor(host, false))]
+        : askSentinels(this.#place, host => this.#clientFor(host, false), this.#deadlineMs / 4)
     const errors: unknown[] = []
-    let moved: string | undefined
-    for (let moves = 0; moved !== undefined || left.length > 0; ) {
-      const host = moved ?? left.shift()!
-      if (moved === undefined && sentinel === undefined) this.#asked = host
-      try {
-        await this.#try(host, channel, key)
-        return
-      } catch (error) {
-        if (this.#closed !== undefined) throw this.#closed
-        moved = movedTo(error, host)
-        if (moved === undefined) errors.push(error)
-        else if (++moves > MAX_MOVES) throw error
+    let moves = 0
+    for await (const candidate of candidates) {
+      if (sentinel === undefined) this.#asked = candidate
+      for (let host: string | undefined = candidate; host !== undefined; ) {
+        try {
+          await this.#try(host, channel, key)
+          return
+        } catch (error) {
+          if (this.#closed !== undefined) throw this.#closed
+          host = movedTo(error, host)
+          if (host === undefined) errors.push(error)
+          else if (++moves > MAX_MOVES) throw error
+        }
       }
     }
     const refused = errors.find(error => error instanceof NoRight)

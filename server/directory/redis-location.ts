@@ -1,4 +1,5 @@
 /** Finds the node that has our keys: Sentinels know the primary, and the nodes of a cluster know who has the slot. */
+import { setTimeout as pause } from 'node:timers/promises'
 import { withBrackets } from '../../protocol/base/host-port.ts'
 import { endClient, type RedisClient } from './redis-client.ts'
 import type { RedisLocation } from './redis-url.ts'
@@ -6,18 +7,43 @@ import type { RedisLocation } from './redis-url.ts'
 /** Makes a client for one `host:port` that is not connected yet. */
 type ClientFor = (host: string) => RedisClient
 
-/** Asks all Sentinels at once for the primary, and uses the first answer. Resolves to `host:port`. */
-export async function askSentinels({ hosts, sentinel }: RedisLocation, clientFor: ClientFor): Promise<string> {
+/**
+ * Asks all Sentinels at once for the primary, and yields each `host:port` that they name. One that was cut off names an old primary. If the
+ * first address was no good, the other Sentinels have `othersMs` left, since one that is down never answers.
+ */
+export async function* askSentinels(
+  { hosts, sentinel }: RedisLocation,
+  clientFor: ClientFor,
+  othersMs: number,
+): AsyncGenerator<string> {
   const clients = hosts.map(clientFor)
+  const answers = clients.map(() => Promise.withResolvers<string | undefined>())
+  const named = new Set<string>()
+  const errors: string[] = []
+  let arrived = 0
+  for (const [i, client] of clients.entries()) {
+    const note = (error: Error) => {
+      errors[i] = error.message || String(error)
+      return undefined
+    }
+    void askSentinel(client, sentinel!)
+      .catch(note)
+      .then(host => answers[arrived++]!.resolve(host))
+  }
+  let late: Promise<undefined> | undefined
   try {
-    return await Promise.any(clients.map(client => askSentinel(client, sentinel!)))
-  } catch (error) {
-    // Drops the errors' codes: if no Sentinel listens, that does not mean that Redis is down.
-    const reasons = (error as AggregateError).errors.map(reason => (reason as Error).message || String(reason))
-    throw new Error(`no Sentinel knows ${sentinel}: ${[...new Set(reasons)].join('; ')}`)
+    for (const { promise } of answers) {
+      const host = await (late === undefined ? promise : Promise.race([promise, late]))
+      if (host === undefined || named.has(host)) continue
+      named.add(host)
+      yield host
+      late ??= pause(othersMs, undefined, { ref: false })
+    }
   } finally {
     for (const client of clients) endClient(client)
   }
+  // Without the errors' codes: if no Sentinel listens, that does not mean that Redis is down.
+  if (named.size === 0) throw new Error(`no Sentinel knows ${sentinel}: ${[...new Set(errors)].join('; ')}`)
 }
 
 async function askSentinel(client: RedisClient, name: string): Promise<string> {

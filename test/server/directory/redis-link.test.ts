@@ -1,5 +1,6 @@
 /** What may be found in place of Redis, and what the operator is told. */
-import { getEventListeners } from 'node:events'
+import { getEventListeners, once } from 'node:events'
+import { type AddressInfo, createServer, type Server } from 'node:net'
 import { afterEach, describe, expect, test } from 'vitest'
 import { RedisLink } from '../../../server/directory/redis-link.ts'
 import { ClosedByStore } from '../../../server/directory/store.ts'
@@ -12,12 +13,33 @@ import { until } from '../../support/until.ts'
 
 describe.runIf(needs('redis'))('a link to the directory is refused', () => {
   const nodes: Redis[] = []
-  afterEach(() => Promise.all(nodes.splice(0).map(node => node.stop())))
+  const servers: Server[] = []
+  afterEach(async () => {
+    for (const server of servers.splice(0)) server.close()
+    await Promise.all(nodes.splice(0).map(node => node.stop()))
+  })
 
   async function node(options: RedisProgramOptions): Promise<Redis> {
     const made = await Redis.start(options)
     nodes.push(made)
     return made
+  }
+
+  /** A Sentinel that names this primary once `may` lets it. Resolves to its port. */
+  async function sentinelNaming(primary: number, may: () => Promise<void> | void = () => {}): Promise<number> {
+    const server = createServer(socket => {
+      socket.on('error', () => {})
+      socket.on('data', async bytes => {
+        const text = bytes.toString()
+        if (text.includes('HELLO')) socket.write('%1\r\n$5\r\nproto\r\n:3\r\n')
+        if (!text.includes('GET-MASTER-ADDR-BY-NAME')) return
+        await may()
+        socket.write(`*2\r\n$9\r\n127.0.0.1\r\n$${String(primary).length}\r\n${primary}\r\n`)
+      })
+    })
+    servers.push(server)
+    await once(server.listen(0, '127.0.0.1'), 'listening')
+    return (server.address() as AddressInfo).port
   }
 
   const open = (url: string, deadlineMs = 5000, signal?: AbortSignal) => {
@@ -40,6 +62,27 @@ describe.runIf(needs('redis'))('a link to the directory is refused', () => {
     const { port } = await node({ sentinel: true })
     const url = `redis+sentinel://127.0.0.1:${port},127.0.0.1:${await freePort()}/main`
     await expect(open(url)).rejects.toThrow(/^no Sentinel knows main: it is not monitored; connect ECONNREFUSED /)
+  })
+
+  test.each<[string, () => Promise<number>]>([
+    ['now a standby', async () => (await node({ lines: ['replicaof 127.0.0.1 1'] })).port],
+    ['gone', freePort],
+  ])('not by a primary that is %s, if only the Sentinel that answers first names it', async (_, start) => {
+    const [old, primary] = [await start(), await node({})]
+    const answered = Promise.withResolvers<void>()
+    const stale = await sentinelNaming(old, answered.resolve)
+    const others = [await sentinelNaming(primary.port, () => answered.promise), await freePort()]
+    const hosts = [stale, ...others].map(port => `127.0.0.1:${port}`)
+    const link = await open(`redis+sentinel://${hosts.join(',')}/main`)
+    await link.publish('sallyport:changes', '')
+    link.close()
+  })
+
+  test('by an old primary, within the deadline, if the other Sentinels never answer', async () => {
+    const standby = await node({ lines: ['replicaof 127.0.0.1 1'] })
+    const [stale, silent] = [await sentinelNaming(standby.port), await sentinelNaming(1, () => new Promise(() => {}))]
+    const url = `redis+sentinel://127.0.0.1:${stale},127.0.0.1:${silent}/main`
+    await expect(open(url)).rejects.toThrow(new Error('Error: this Redis is a standby'))
   })
 
   test('once it is aborted; and one that has ended keeps nothing of what would abort it', async () => {
