@@ -29,16 +29,15 @@ const PATH = '/v1/traces'
  * ```
  */
 export function readOtelEnvironment(environment: Environment): OtelSettings {
-  const read = (name: string) => environment[`OTEL_${name}`]?.trim() || undefined
-  const name = (what: string) =>
-    read(`EXPORTER_OTLP_TRACES_${what}`) ? `EXPORTER_OTLP_TRACES_${what}` : `EXPORTER_OTLP_${what}`
+  const read = (name: string) => valueIn(environment, name)
+  const name = (what: string) => nameIn(environment, what)
   const protocol = read(name('PROTOCOL'))
   if (protocol === 'grpc') throw new TypeError(`OTEL_${name('PROTOCOL')}: gRPC is not supported, only HTTP`)
   const resource = pairs('RESOURCE_ATTRIBUTES', read('RESOURCE_ATTRIBUTES'))
   const service = read('SERVICE_NAME')
   return {
     disabled: read('SDK_DISABLED')?.toLowerCase() === 'true' || read('TRACES_EXPORTER') === 'none',
-    url: urlOf(read('EXPORTER_OTLP_TRACES_ENDPOINT'), read('EXPORTER_OTLP_ENDPOINT')),
+    url: urlOf(name('ENDPOINT'), read(name('ENDPOINT'))),
     headers: pairs(name('HEADERS'), read(name('HEADERS'))),
     timeoutMs: milliseconds(name('TIMEOUT'), read(name('TIMEOUT'))),
     resource: service === undefined ? resource : { ...resource, 'service.name': service },
@@ -53,22 +52,31 @@ export function tracesUrl(endpoint: string): string {
   return url.href
 }
 
-function urlOf(traces: string | undefined, all: string | undefined): string | undefined {
-  const [name, given] = traces === undefined ? ['ENDPOINT', all] : ['TRACES_ENDPOINT', traces]
+function valueIn(environment: Environment, name: string): string | undefined {
+  return environment[`OTEL_${name}`]?.trim() || undefined
+}
+
+/** The variable for traces if it is set, otherwise that for all signals. */
+function nameIn(environment: Environment, what: string): string {
+  const name = `EXPORTER_OTLP_TRACES_${what}`
+  return valueIn(environment, name) === undefined ? `EXPORTER_OTLP_${what}` : name
+}
+
+function urlOf(name: string, given: string | undefined): string | undefined {
   if (given === undefined) return undefined
   const isHttp = URL.canParse(given) && /^https?:$/.test(new URL(given).protocol)
-  if (!isHttp) throw new TypeError(`OTEL_EXPORTER_OTLP_${name} must be a URL with http:// or https://`)
-  return traces ?? tracesUrl(given)
+  if (!isHttp) throw new TypeError(`OTEL_${name} must be a URL with http:// or https://`)
+  return name === 'EXPORTER_OTLP_ENDPOINT' ? tracesUrl(given) : given
 }
 
 /** Throws a TypeError that names the variable if its URL has credentials. Only for who uses that URL. */
 export function refuseCredentials(environment: Environment): void {
-  const names = ['OTEL_EXPORTER_OTLP_TRACES_ENDPOINT', 'OTEL_EXPORTER_OTLP_ENDPOINT']
-  const name = names.find(name => environment[name]?.trim())
-  if (name === undefined) return
-  const { username, password } = new URL(environment[name]!)
+  const name = nameIn(environment, 'ENDPOINT')
+  const url = valueIn(environment, name)
+  if (url === undefined) return
+  const { username, password } = new URL(url)
   if (username !== '' || password !== '')
-    throw new TypeError(`${name} must have no credentials: use OTEL_EXPORTER_OTLP_HEADERS`)
+    throw new TypeError(`OTEL_${name} must have no credentials: use OTEL_EXPORTER_OTLP_HEADERS`)
 }
 
 /** `a=1,b=2`, with values percent-encoded. */

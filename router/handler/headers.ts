@@ -2,7 +2,7 @@
 import type { ErrorCode } from '../../protocol/base/errors.ts'
 import type { HeaderList, HttpRequest } from '../../protocol/exchange.ts'
 import { appendForwarded } from '../../protocol/http/forwarded.ts'
-import { dashed, isForwardedName, removeWhere } from '../../protocol/http/headers.ts'
+import { dashed, isForwardedName, removeHeader, removeWhere } from '../../protocol/http/headers.ts'
 import type { CompiledHeaders } from '../compiled.ts'
 import { isInboxField } from './inbox-fields.ts'
 
@@ -17,12 +17,11 @@ export function upstreamHeaders(
   for (let i = 0; i < from.length; i += 2) {
     const name = from[i]!
     if (isForwardedName(name) ? !isInboxField(request, name) : name === 'te' && !takesTe) continue
-    if (rules?.remove.has(dashed(name)) === true) continue
     headers.push(name, from[i + 1]!)
   }
   const caller = request.caller
   if (caller !== undefined) appendForwarded(headers, caller)
-  if (rules !== undefined) for (const text of rules.set) headers.push(text)
+  if (rules !== undefined) applyRules(headers, rules)
   return headers
 }
 
@@ -30,7 +29,7 @@ export function upstreamHeaders(
 export function ruledTrailers(trailers: HeaderList, rules: CompiledHeaders | undefined): HeaderList {
   if (trailers.length === 0 || rules === undefined) return trailers
   const kept = [...trailers]
-  removeWhere(kept, name => rules.remove.has(dashed(name)))
+  removeRuled(kept, rules)
   return kept
 }
 
@@ -39,25 +38,18 @@ export function ruledTrailers(trailers: HeaderList, rules: CompiledHeaders | und
  * `error` is set in its place.
  */
 export function answerHeaders(headers: HeaderList, rules: CompiledHeaders | undefined, error?: ErrorCode): void {
-  stripAnswer(headers, rules)
+  removeHeader(headers, OURS)
+  if (rules !== undefined) applyRules(headers, rules)
   if (error !== undefined) headers.push(OURS, error)
-}
-
-function stripAnswer(headers: HeaderList, rules: CompiledHeaders | undefined): void {
-  if (rules !== undefined) {
-    removeWhere(headers, name => name === OURS || rules.remove.has(dashed(name)))
-    for (const text of rules.set) headers.push(text)
-    return
-  }
-  for (let i = 0; i < headers.length; i += 2) {
-    if (headers[i] !== OURS) continue
-    removeWhere(headers, isOurs)
-    return
-  }
 }
 
 const OURS = 'sallyport-error'
 
-function isOurs(name: string): boolean {
-  return name === OURS
+function applyRules(headers: HeaderList, rules: CompiledHeaders): void {
+  removeRuled(headers, rules)
+  for (const text of rules.set) headers.push(text)
+}
+
+function removeRuled(headers: HeaderList, { remove }: CompiledHeaders): void {
+  removeWhere(headers, name => remove.has(dashed(name)))
 }
