@@ -56,6 +56,8 @@ class Splice implements StreamHandler, Failing {
   #switches = false
   /** The whole answer has been received, so the end of the session does not affect it. */
   #answered = false
+  /** The whole request has been received. */
+  #asked = false
   #timer: NodeJS.Timeout | undefined
 
   constructor(from: Stream, owner: SpliceOwner) {
@@ -72,8 +74,11 @@ class Splice implements StreamHandler, Failing {
   }
 
   end(): void {
-    if (this.#to !== undefined) this.#to.end()
-    else if (!this.#refused) this.#refuse('malformed', this.#begun?.length)
+    this.#asked = true
+    if (this.#to !== undefined) {
+      this.#to.end()
+      this.#releaseIfPassed()
+    } else if (!this.#refused) this.#refuse('malformed', this.#begun?.length)
     clearTimeout(this.#timer)
   }
 
@@ -157,6 +162,7 @@ class Splice implements StreamHandler, Failing {
   /** The answer is complete, and no more of the request is accepted. The other replica learns that after it has read the answer. */
   #stopFrom(): void {
     this.#from.discard()
+    this.#releaseIfPassed()
     clearTimeout(this.#timer)
     if (!this.#from.closed) this.#timer = setTimeout(Splice.#late, EARLY_ANSWER_MS, this).unref()
   }
@@ -172,9 +178,13 @@ class Splice implements StreamHandler, Failing {
     this.#release()
   }
 
-  /** Only when the whole answer has been sent is the exchange over. A draining session waits for that, and this process for the session. */
+  /**
+   * Only when the whole answer has been sent is the exchange over, and that of an upgraded connection only when the caller has ended its half
+   * as well. A draining session waits for that, and this process for the session.
+   */
   #releaseIfPassed(): void {
     if (!this.#answered || this.#from.queuedBytes > 0) return
+    if (this.#switches && !this.#asked && !this.#to!.closed) return
     this.#release()
     // Nobody needs the part of the request that the client has not read.
     if (this.#switches || this.#to!.queuedBytes === 0) return

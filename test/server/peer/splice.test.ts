@@ -287,6 +287,26 @@ describe('B1 the bytes of an exchange that was handed over', () => {
     },
   )
 
+  test('an upgrade whose client has ended its half counts until the caller has ended the other', async () => {
+    const spliced = startSplice()
+    await until(() => spliced.clients.length === 1)
+    spliced.near.stream.reset('cancelled')
+    const near = spliced.open('demo', STREAM_KIND.upgrade)
+    await until(() => spliced.clients.length === 2)
+    const far = spliced.clients[1]!
+    far.stream.end()
+    await until(() => near.ended)
+    await turns(20)
+    // A draining session waits for it.
+    expect(spliced.exchanges.exchanges).toBe(1)
+    const before = far.receivedBytes
+    near.stream.write(pattern(KIB))
+    near.stream.end()
+    await until(() => far.ended)
+    expect([far.receivedBytes - before, spliced.exchanges.exchanges]).toEqual([KIB, 0])
+    expect([spliced.link.streams, spliced.session.streams]).toEqual([0, 0])
+  })
+
   test('a request that arrives after its answer', async () => {
     const spliced = startSplice()
     await until(() => spliced.far !== undefined)
