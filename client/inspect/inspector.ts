@@ -1,7 +1,7 @@
 /** The inspector: the layer that watches exchanges, the ring that keeps them, and replays. */
 import { randomBytes } from 'node:crypto'
 import { SallyportError } from '../../protocol/base/errors.ts'
-import { hook } from '../../protocol/base/guard.ts'
+import { hook, logDefect } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
 import { TokenBucket } from '../../protocol/base/token-bucket.ts'
 import type { Handler, HttpRequest } from '../../protocol/exchange.ts'
@@ -48,9 +48,20 @@ export class RingInspector implements Inspector, EntryOwner {
   }
 
   #watch(next: Handler, ...[request, response]: Parameters<Handler>): ReturnType<Handler> {
-    const entry = new Entry(this.#idOf(++this.#count), this, request)
-    this.changed(entry)
-    return new Tap(entry, response, this.#logger).pass(next, request)
+    const entry = this.#enter(request)
+    return entry === undefined ? next(request, response) : new Tap(entry, response, this.#logger).pass(next, request)
+  }
+
+  /** Undefined after a defect of ours, which must not harm the exchange. */
+  #enter(request: HttpRequest): Entry | undefined {
+    try {
+      const entry = new Entry(this.#idOf(++this.#count), this, request)
+      this.changed(entry)
+      return entry
+    } catch (error) {
+      logDefect(this.#logger, 'the inspector failed', error)
+      return undefined
+    }
   }
 
   #idOf(count: number): string {

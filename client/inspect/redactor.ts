@@ -15,7 +15,9 @@ const MAX_TAGS = 500
 const TAG = /^\[redacted(?::[0-9a-f]{12})?\]$/
 /** `eyJ` is `{"` in base64url. The last part may be missing, because a kept body may end anywhere. */
 const JWT = /eyJ[\w-]{4,}(?:\.[\w-]*){0,4}/g
-const USER_INFO = /\/\/([^\s/?#"<>\\]+)@/g
+const USER_INFO = /(?<=:|^)\/\/([^\s/?#"<>\\]+)@/g
+/** What may also be a path. */
+const MAYBE_USER_INFO = /\/\/([^\s/?#"<>\\]+)@/g
 const BEARER = /\b(bearer +)([\w.~+/-]{16,}=*)/gi
 const BASIC = /\b(basic +)([\w+/-]{4,}=*)/gi
 /**
@@ -125,11 +127,13 @@ export class Redactor {
   #redacted(text: string, depth: number, parameters: (text: string) => string): string {
     if (text.length < 3) return text
     if (depth > MAX_DEPTH && /["'=%]/.test(text)) return this.tag(text)
-    const members = (text.includes('"') ? this.#json(text, depth) : text).replaceAll(MEMBER, (...found: string[]) =>
+    const hideUser = (_: string, user: string) => `//${this.tag(user)}@`
+    const urls = text.replaceAll(USER_INFO, hideUser)
+    const members = (urls.includes('"') ? this.#json(urls, depth) : urls).replaceAll(MEMBER, (...found: string[]) =>
       this.#member(found),
     )
     return parameters(members)
-      .replaceAll(USER_INFO, (_, user: string) => `//${this.tag(user)}@`)
+      .replaceAll(MAYBE_USER_INFO, hideUser)
       .replaceAll(FIELD, (all, start: string, name: string, value: string) =>
         isSecretField(name) ? start + this.#field(name, value) : all,
       )

@@ -660,6 +660,18 @@ describe('the ring', () => {
     expect(inspector.list()).toMatchObject([{ state: 'done', code: 'upstream-broken', status: status || 502, cut }])
   })
 
+  it('lets an exchange pass that it fails to keep', () => {
+    const { logger, fields } = recordingLogger()
+    const inspector = new RingInspector('heads', logger, standing)
+    inspector.redactor.fields = () => {
+      throw new Error('thrown on purpose')
+    }
+    const response = new CallerEnd()
+    const sink = new SilentTarget()
+    expect(inspector.layer(() => sink)(requestOf(), response)).toBe(sink)
+    expect([inspector.list(), fields.length]).toEqual([[], 1])
+  })
+
   it('has a bounded number of listeners', () => {
     const { inspector } = ground()
     const [leave] = Array.from({ length: 64 }, () => inspector.subscribe(() => {}))

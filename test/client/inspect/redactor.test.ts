@@ -165,6 +165,7 @@ describe('a secret', () => {
     'in a key for an API': field('x-goog-api-key', SECRET),
     'in a URL without a scheme, as a user': field('location', `//me:${SECRET}@h.example/`),
     'as a user, behind a quotation mark': field('location', `https://me:it's${SECRET}@h.example/`),
+    'as a user with encoded signs': redactor.path(`/?to=${encode(`https://me:%40${SECRET}%22@h.example/x y`)}`),
     'as a long user': field('location', `https://me:${'x'.repeat(2000)}${SECRET}@h.example/`),
     'as a bearer token in a parameter': redactor.path(`/?header=Bearer+abcdefghijklmnop${SECRET}`),
     'in a part with its name encoded': body(part('', SECRET).replace('name="a"', "name*=UTF-8''to%6ben"), MULTIPART),
