@@ -4,7 +4,7 @@
  */
 import type { HeaderList } from '../protocol/exchange.ts'
 import type { CompiledRoute, CompiledTable, PathNode } from './compiled.ts'
-import { decodeSegment, isPlainPath, pathEnd, readPath } from './path.ts'
+import { decodeSegment, isPlainPath, NO_NAME, pathEnd, readPath } from './path.ts'
 
 type Match =
   | { readonly kind: 'route'; readonly route: CompiledRoute }
@@ -29,15 +29,34 @@ interface MatchInput {
 export function matchRequest(table: CompiledTable, request: MatchInput): Match {
   const path = request.path
   const end = pathEnd(path)
-  if (isPlainPath(path, end)) return matchHosts(table, request, plainSegments(path, end))
+  if (isPlainPath(path, end)) return withoutName(table, request, plainSegments(path, end))
   const readings = readPath(path, end)
   if (readings === undefined) return REFUSED
   const [strict, ...others] = readings
   if (strict === undefined) return TOO_MANY_WAYS
-  const match = matchHosts(table, request, strict)
+  const match = withoutName(table, request, strict)
   const route = routeOf(match)
-  if (others.some(other => routeOf(matchHosts(table, request, other)) !== route)) return MANY_WAYS
+  if (others.some(other => routeOf(withoutName(table, request, other)) !== route)) return MANY_WAYS
   return others.every(other => readAlike(route, strict, other)) ? match : MANY_NAMES
+}
+
+/**
+ * Some servers take an empty last segment for a name (Fastify). If the route of such a name demands something, a final slash must not
+ * get around it, unless the table has that path with its slash.
+ */
+function withoutName(table: CompiledTable, request: MatchInput, segments: readonly string[]): Match {
+  const match = matchHosts(table, request, segments)
+  const last = segments.length - 1
+  if (last === 0 || segments[last] !== '') return match
+  const route = routeOf(match)
+  if (route?.slash && route.segments.length === last) return match
+  const names = segments.map(segment => (segment === '' ? NO_NAME : segment))
+  const named = routeOf(matchHosts(table, request, names))
+  return named === undefined || named === route || !isGuarded(named) ? match : MANY_WAYS
+}
+
+function isGuarded({ verifier, callers, allowed, answer }: CompiledRoute): boolean {
+  return verifier !== undefined || callers !== undefined || allowed.size > 0 || answer !== undefined
 }
 
 function routeOf(match: Match): CompiledRoute | undefined {
@@ -49,9 +68,14 @@ function readAlike(route: CompiledRoute | undefined, one: readonly string[], oth
   if (route === undefined || route.allowed.size === 0) return true
   for (let i = 0; i < route.captures.length; i += 2) {
     const at = route.captures[i + 1] as number
-    if (route.allowed.has(route.captures[i] as string) && one[at] !== other[at]) return false
+    if (route.allowed.has(route.captures[i] as string) && !isSameName(one[at], other[at])) return false
   }
   return true
+}
+
+/** A server that compares segments as they came decodes names all the same. */
+function isSameName(one = '', other = ''): boolean {
+  return one === other || one === decodeSegment(other)
 }
 
 function plainSegments(path: string, end: number): string[] {

@@ -6,8 +6,8 @@
  *
  * - it is refused: backslash or `%5c`, NUL, overlong UTF-8, `%u002f`, `#`, and segments that decode to `.` or `..` in any reading;
  * - or it has readings: the strict one, which splits only at `/`, and one for each order in which a server may split at `%2f`,
- *   drop `;parameters`, merge slashes, take `//host` for a host, and decode twice (`STEPS`). All must lead to the same route, or
- *   the request is refused.
+ *   drop `;parameters`, merge slashes, take `//host` for a host, and decode twice (`STEPS`). A server may also keep escapes that
+ *   need not be, and take nothing for a name. All must lead to the same route, or the request is refused.
  */
 
 /** Segments of every reading. The strict one is the first. */
@@ -47,14 +47,23 @@ const ESCAPE = /%([0-9a-f]{2})/gi
 
 /** Decodes percent escapes once, into latin1. An invalid escape stays as it is. */
 export function decodeSegment(segment: string): string {
-  if (!segment.includes('%')) return segment
-  return segment.replace(ESCAPE, (_, hex: string) => String.fromCharCode(Number.parseInt(hex, 16)))
+  return segment.includes('%') ? segment.replace(ESCAPE, characterOf) : segment
+}
+
+/** Keeps escapes that need not be. */
+function decodeNeeded(segment: string): string {
+  return segment.replace(NEEDED, characterOf)
+}
+
+function characterOf(_escape: string, hex: string): string {
+  return String.fromCharCode(Number.parseInt(hex, 16))
 }
 
 /**
  * What servers do to a path before they split it at its slashes and decode the segments: none, some or all, in any order. Fastify 4
  * drops all behind a `;`. A path that is decoded and passed on like that ends at a `?` or `#`. Slashes at the beginning are merged, or
- * a host follows them: two or more for `new URL(path, base)`, two for others.
+ * a host follows them: two or more for `new URL(path, base)`, two for others. In most languages, `$` in a pattern also matches
+ * before a last line break (in Java, before any of Unicode).
  */
 const STEPS: ReadonlyArray<(path: string) => string> = [
   path => path.replace(/%2f/gi, '/'),
@@ -66,32 +75,59 @@ const STEPS: ReadonlyArray<(path: string) => string> = [
   path => path.replace(/^\/{2,}/, '/'),
   path => path.replace(/^\/\/[^/]*/, ''),
   path => path.replace(/^\/{2,}[^/]*/, ''),
+  path => path.replace(/(?:%0d%0a|%0[ad]|%c2%85|%e2%80%a[89])$/i, ''),
 ]
 
-/** Most readings of a path, and their characters in all. A long path may still have four. So comparing them costs little. */
-const MAX_READINGS = 32
+/** Escapes of what a path cannot have as it is (RFC 3986 section 3.3), in capitals (section 2.1). */
+const NEEDED = /%([01][0-9A-F]|2[0235Ff]|3[CEF]|5[B-E]|60|7[BCDF]|[89A-F][0-9A-F])/g
+const NEEDLESS = new RegExp(`(?!${NEEDED.source})%[0-9a-fA-F]{2}`)
+
+/** What a capture takes and no literal is, since their characters are bytes. */
+export const NO_NAME = '\u2205'
+
+/** Most texts that the steps make of a path, and their characters in all. A long path may still have four. So comparing them costs little. */
+const MAX_TEXTS = 32
 const MAX_CHARS = 16 * 1024
-const MIN_READINGS = 4
+const MIN_TEXTS = 4
 
 /** Every reading of a path that is not plain, the strict one first; none if there are too many; undefined if it must be refused. */
 export function readPath(path: string, end: number): PathReadings | undefined {
   const text = path.slice(0, end)
   if (!text.startsWith('/') || text.includes('#')) return undefined
+  // Jetty reads on behind the `?` if it is the end of a wrong escape.
+  if (end < path.length && /%[0-9a-f]?$/i.test(text)) return undefined
+  let count = 0
   let chars = 0
   const texts = new Set([text])
   const readings: string[][] = []
   // The set grows while we go through it.
   for (const each of texts) {
     chars += each.length
-    if (texts.size > MAX_READINGS || (chars > MAX_CHARS && readings.length >= MIN_READINGS)) return []
+    if (texts.size > MAX_TEXTS || (chars > MAX_CHARS && count >= MIN_TEXTS)) return []
+    count++
     const decoded = decodeSegment(each)
     if (REFUSED.test(decoded)) return undefined
-    readings.push(each.slice(1).split('/').map(decodeSegment))
+    readings.push(...readSegments(each))
     for (const step of STEPS) texts.add(step(each))
     // Some servers decode twice.
     if (decoded !== each && decoded.search(ESCAPE) >= 0) texts.add(decoded)
   }
   return readings
+}
+
+/**
+ * Many servers compare segments as they came (Express, Koa, chi, axum), but with the usual escapes. Some take an empty segment for a name
+ * (Fastify, chi, axum); whether the last one is such a name, `matchRequest` asks for itself.
+ */
+function* readSegments(text: string): Generator<string[]> {
+  const segments = text.slice(1).split('/')
+  const ways = NEEDLESS.test(text) ? [decodeSegment, decodeNeeded] : [decodeSegment]
+  const nameless = segments.lastIndexOf('', -2) >= 0
+  for (const decode of ways) {
+    const read = segments.map(decode)
+    yield read
+    if (nameless) yield read.map((segment, i) => (segment === '' && i < read.length - 1 ? NO_NAME : segment))
+  }
 }
 
 /** Offset after the first `count` segments of a path that begins with a slash. */

@@ -1,4 +1,5 @@
 import { withoutQuery } from '../../protocol/base/path.ts'
+import { dashed } from '../../protocol/http/headers.ts'
 
 /** A path that everybody may call: `/webhooks`, or `demo/webhooks` at one runtime. */
 export const OPEN_PATH = /^(?:[a-z0-9-]{1,63})?\/[!-~]*$/
@@ -19,5 +20,5 @@ export function readsOneWay(path: string): boolean {
 
 /** Whether some services and proxies use this field instead of the request line. */
 export function isOverride(name: string): boolean {
-  return /^x[-_.](?:original|rewrite)[-_.](?:url|uri|path|query|host|method)$/.test(name)
+  return /^x-(?:original|rewrite)-(?:url|uri|path|query|host|method)$/.test(dashed(name))
 }

@@ -49,7 +49,7 @@ describe('paths', () => {
     expect(lead(table, '/webhooks/list/push')).toBe('hook')
     expect(lead(table, '/webhooks/demo/push')).toBe('demo')
     expect(lead(table, '/webhooks/ns')).toBe('none')
-    expect(lead(table, '/webhooks//push')).toBe('none')
+    expect(lead(table, '/webhooks//push')).toBe('ambiguous')
     const match = matchRequest(table, { method: 'GET', authority: 'x', path: '/webhooks/ns/push/x?q', headers: [] })
     const route = match.kind === 'route' ? match.route : undefined
     expect(capturesOf(route!, '/webhooks/ns/push/x?q')).toEqual({ namespace: 'ns', eventSource: 'push' })
@@ -69,8 +69,12 @@ describe('paths', () => {
     const table = tableOf({ app: { path: '/app-proxy' }, admin: { path: '/app-proxy/admin' }, rest: { path: '/' } })
     expect(lead(table, '/app-proxy/x%2fy')).toBe('app')
     expect(lead(table, '/app-proxy//x;v=1')).toBe('app')
-    expect(lead(table, '/app-proxy/%61dmin')).toBe('admin')
+    expect(lead(table, '/app-proxy/%61ll')).toBe('app')
     for (const path of [
+      '/app-proxy/%61dmin',
+      '/app-proxy/admin%0a',
+      '/app-proxy/admin%0D%0A',
+      '/app-proxy/%3?/admin',
       '/app-proxy//admin',
       '/app-proxy%2fadmin',
       '/app-proxy/admin;x',
@@ -79,6 +83,37 @@ describe('paths', () => {
     ]) {
       expect(lead(table, path), path).toBe('ambiguous')
     }
+  })
+})
+
+describe('an empty segment', () => {
+  const table = compileTable({
+    routes: [
+      { name: 'signed', match: { path: '/hooks/{sender}' }, answer: { status: 401 } },
+      { name: 'open', match: { path: '/items/{id}' }, target: 'http://a:1' },
+      { name: 'list', match: { path: '/list/' }, target: 'http://a:1' },
+      { name: 'entry', match: { path: '/list/{id}' }, answer: { status: 401 } },
+      { name: 'inner', match: { path: '/a/{x}/b' }, target: 'http://a:1' },
+      { name: 'rest', match: {}, target: 'http://a:1' },
+    ],
+  })
+
+  it('is a name for some servers, so it gets around no route that demands something', () => {
+    expect(lead(table, '/hooks/x')).toBe('signed')
+    for (const path of ['/hooks/', '/hooks/?x', '/hooks//', '/hooks/;x', '/hooks%2f'])
+      expect(lead(table, path), path).toBe('ambiguous')
+  })
+
+  it('is none at the end where the route demands nothing, or the table has the slash, or at the root', () => {
+    expect(lead(table, '/items/')).toBe('rest')
+    expect(lead(table, '/list/')).toBe('list')
+    expect(lead(table, '/')).toBe('rest')
+    expect(lead(table, '/hooks')).toBe('rest')
+  })
+
+  it('in the middle must lead to the same route', () => {
+    expect(lead(table, '/a//b')).toBe('ambiguous')
+    expect(lead(table, '/a//c')).toBe('rest')
   })
 })
 

@@ -1,7 +1,7 @@
 /** How servers read a path, each written down for itself: the decoded segments that the server matches on, or undefined if it refuses. */
 type Reading = (path: string) => string[] | undefined
 
-const decode = (text: string): string =>
+export const decode = (text: string): string =>
   text.replace(/%([0-9a-f]{2})/gi, (_, hex: string) => String.fromCharCode(Number.parseInt(hex, 16)))
 /** As nginx sends on what it has decoded. */
 const escaped = (text: string): string =>
@@ -41,7 +41,8 @@ export const SERVERS: Readonly<Record<string, Reading>> = {
   'go, Path': path => split(decode(path)),
   'go, ServeMux': path => split(resolved(merge(decode(path)))),
   'go, EscapedPath': path => split(path).map(decode),
-  'node, new URL': path => node(path)?.slice(1).split('/').map(decode),
+  'go, chi': path => split(path),
+  'node, new URL': path => split(node(path) ?? '/'),
   'node, new URL, decoded': path => split(decode(node(path) ?? '/')),
   'fastify 4': path => split(path.replace(/;.*/s, '')).map(decode),
   'nginx, merge_slashes off, then node': path =>
@@ -52,7 +53,11 @@ export const SERVERS: Readonly<Record<string, Reading>> = {
   'undertow, URI': path => split(decode(withoutParameters(path)).replace(/^\/\/[^/]*/, '')),
   'jetty, URI': path => split(resolved(decode(withoutParameters(path))).replace(/^\/\/[^/]*/, '')),
   'nginx, $uri passed on': path => split(resolved(merge(decode(path))).replace(/[?#].*/s, '')),
-  express: path => split(path).map(decode),
+  express: path => split(path),
+  axum: path => split(path),
+  'fastify 5': path => split(path).map(decode),
+  starlette: path => split(decode(path).replace(/\n$/, '')),
+  'java, $ in a pattern': path => split(decode(path).replace(/(?:\r\n|[\r\n])$/, '')),
   'python, wsgi': path => split(decode(path)),
   'python, urlsplit': path => split(decode(path.replace(/^\/\/[^/]*/, ''))),
   'python, urlparse': path => split(decode(path.replace(/^\/\/[^/]*/, '').replace(/;[^/]*$/, ''))),
@@ -62,3 +67,9 @@ export const SERVERS: Readonly<Record<string, Reading>> = {
   'decoded twice': path => split(resolved(decode(decode(path)))),
   'decoded by nginx, then by tomcat': path => split(resolved(merge(decode(withoutParameters(merge(decode(path))))))),
 }
+
+/** Servers that compare segments as they came, and then decode names. */
+export const DECODE_NAMES: ReadonlySet<string> = new Set(['go, chi', 'node, new URL', 'express', 'axum'])
+
+/** Servers that take an empty segment for a name; Fastify does so at the end, too. */
+export const EMPTY_NAMES: ReadonlySet<string> = new Set(['go, chi', 'axum', 'fastify 4', 'fastify 5'])

@@ -615,7 +615,14 @@ describe('E18 open to everyone', () => {
       expect([path, status === 403 || status === 400]).toEqual([path, true])
     }
     expect((await ask('/hook/a', {}, {}, 'other')).status).toBe(403)
-    for (const field of ['x-original-url', 'X-Rewrite-Url', 'x_original_uri', 'x.original.method']) {
+    for (const field of [
+      'x-original-url',
+      'X-Rewrite-Url',
+      'x_original_uri',
+      'x.original.method',
+      'x!original!url',
+      'x~rewrite+path',
+    ]) {
       expect([field, (await ask('/webhooks', { [field]: '/admin' })).status]).toEqual([field, 403])
     }
     expect(seen.length).toBe(5)

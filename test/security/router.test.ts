@@ -262,9 +262,10 @@ describe('R3 one canonical path', () => {
       '/app/admin%00',
       '/app/admin;x=1',
       '/app/%c0%ae%c0%ae/admin',
+      '/app/%61dmin',
+      '/app/admin%0a',
     ]
     for (const path of attacks) expect(status(await get(address.port, path)), path).toBe(400)
-    expect(status(await get(address.port, '/app/%61dmin'))).toBe(403)
     expect(status(await get(address.port, '/app/admin'))).toBe(403)
     expect(open.received).toEqual([])
     expect(admin.received).toEqual([])
