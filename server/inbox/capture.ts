@@ -72,8 +72,6 @@ export class Capture implements RequestSink, ResponseSink, Failing {
   span: Span | undefined
   /** @internal Room reserved for it in the ledger. */
   reservedBytes = 0
-  /** @internal It is complete, and counts in its lane. */
-  isExpected = false
   /** @internal What it took of the rates of its sender. `undefined` if that is nothing. */
   taken: Map<TokenBucket, number> | undefined
   /** @internal Resolves once room is reserved for all parts that were given to the store. */

@@ -159,13 +159,16 @@ export class WebhookIntake {
   async store(capture: Capture, captured: Captured, underWay: Promise<Outcome> | undefined): Promise<ChangeResult> {
     const { request, lane } = capture
     const runtime = request.runtime!
+    let isExpected = false
     let arrived: Message | undefined
-    this.#lanes.expect(runtime, lane, capture.received, underWay !== undefined)
-    capture.isExpected = true
+    const expect = () => {
+      this.#lanes.expect(runtime, lane, capture.received, underWay !== undefined)
+      isExpected = true
+    }
     try {
       const { head, rest } = sealedParts(capture, captured)
       const bytes = head.length + captured.bodyBytes + (capture.sealing === undefined ? 0 : SEAL_BYTES * captured.parts)
-      await this.#reserveInTurn(capture, () => bytes - capture.reservedBytes)
+      await this.#reserveInTurn(capture, () => bytes - capture.reservedBytes, expect)
       const made = this.#messageOf(capture, captured, bytes, underWay !== undefined)
       const message = this.#parts.mac?.addMacs(made, capture.macs ?? [], head, rest) ?? made
       const applied = await this.#store.apply({ op: 'append', message, head, rest })
@@ -188,15 +191,18 @@ export class WebhookIntake {
       }
       throw error
     } finally {
-      this.#lanes.arrived(runtime, lane, arrived, underWay)
+      if (isExpected) this.#lanes.arrived(runtime, lane, arrived, underWay)
     }
   }
 
-  /** Reserves room for more bytes of a webhook, and the first time also for the webhook itself. */
-  #reserve(capture: Capture, bytes: number): void {
+  /**
+   * Reserves room for more bytes of a webhook, and the first time also for the webhook itself. `expect` is called if there is room: from
+   * then on, a complete webhook counts in its lane.
+   */
+  #reserve(capture: Capture, bytes: number, expect?: () => void): void {
     const isNew = capture.reservedBytes === 0
     const { runtime } = capture.request
-    const rates = this.#admit(capture, isNew, bytes)
+    const rates = this.#admit(capture, isNew, bytes, expect !== undefined)
     if (!this.#ledger.reserve(runtime!, isNew ? 1 : 0, bytes)) throw new StoreError('full', 'a quota is used up')
     // One that is refused takes nothing, since it is tried again after a new count.
     for (const [rate, webhooks] of rates) {
@@ -205,22 +211,23 @@ export class WebhookIntake {
       capture.taken.set(rate, webhooks + (capture.taken.get(rate) ?? 0))
     }
     capture.reservedBytes += bytes
+    expect?.()
   }
 
   /** Parts must reach the store in order, so each waits until those before it have room. */
-  #reserveInTurn(capture: Capture, bytes: () => number): Promise<void> {
-    const reserve = () => this.#reserveSurely(capture, bytes())
+  #reserveInTurn(capture: Capture, bytes: () => number, expect?: () => void): Promise<void> {
+    const reserve = () => this.#reserveSurely(capture, bytes(), expect)
     capture.room = capture.room === undefined ? reserve() : capture.room.then(reserve)
     return capture.room
   }
 
   /** Does the same, and is refused only by counts that are not out of date. */
-  async #reserveSurely(capture: Capture, bytes: number): Promise<void> {
+  async #reserveSurely(capture: Capture, bytes: number, expect?: () => void): Promise<void> {
     try {
-      this.#reserve(capture, bytes)
+      this.#reserve(capture, bytes, expect)
     } catch (error) {
       if (!(await this.#recount(capture))) throw error
-      this.#reserve(capture, bytes)
+      this.#reserve(capture, bytes, expect)
     }
   }
 
@@ -237,7 +244,7 @@ export class WebhookIntake {
   }
 
   #isCrowded(runtime: string, lane: string): boolean {
-    return this.#lanes.waiting(runtime, lane) > this.#parts.limits.messagesPerLane * SCARCE
+    return this.#lanes.waiting(runtime, lane) >= this.#parts.limits.messagesPerLane * SCARCE
   }
 
   #isScarce(runtime: string): boolean {
@@ -251,9 +258,10 @@ export class WebhookIntake {
 
   /** Returns what it takes of the rates of its sender. */
   #admit(
-    { request, lane, isVerified, isExpected }: Capture,
+    { request, lane, isVerified }: Capture,
     isNew: boolean,
     bytes: number,
+    isComplete: boolean,
   ): [rate: TokenBucket, webhooks: number][] {
     const runtime = request.runtime!
     const {
@@ -263,8 +271,8 @@ export class WebhookIntake {
       bytes: allBytes,
       unverifiedPerMinute,
     } = this.#parts.limits
-    const others = this.#lanes.waiting(runtime, lane) - (isExpected ? 1 : 0)
-    if ((isNew || isExpected) && others >= messagesPerLane) throw new StoreError('full', 'the lane is full')
+    const isLaneFull = this.#lanes.waiting(runtime, lane) >= messagesPerLane
+    if (isLaneFull && (isNew || isComplete)) throw new StoreError('full', 'the lane is full')
     if (isVerified || unverifiedPerMinute === 0) return []
     const network = networkOf(request.caller!.address)
     // A long webhook counts as several, by its share of the byte quota.

@@ -171,6 +171,30 @@ describe.each(QUOTAS)('the quota of %s', (_what, limits, path) => {
   })
 })
 
+test.each(QUOTAS)(
+  'of many that wait for one new count, those are stored that have room in the quota of %s',
+  async (_, limits, path) => {
+    const { send, state, disk } = start({ ...limits, unverifiedPerMinute: 0 })
+    state.isLive = false
+    const nr = { next: 0 }
+    const stored = async (count: number): Promise<number> => {
+      const sent = Array.from({ length: count }, () => send(path(nr.next++), KIB))
+      await ms(100)
+      return (await Promise.all(sent)).filter(status => status === 202).length
+    }
+    const fit = await stored(60)
+    expect(fit).toBeGreaterThan(25)
+    await ms(5000)
+    // Another server delivered ten, which is not known here.
+    disk.messages.splice(0, 10)
+    expect(await stored(20)).toBe(10)
+    expect(disk.messages).toHaveLength(fit)
+    await ms(5000)
+    disk.messages.splice(0, 10)
+    expect(await stored(20)).toBe(10)
+  },
+)
+
 test('the parts of long webhooks are not refused either', async () => {
   const { send, stores } = start({ bytesPerRuntime: 10 * 1024 * KIB, unverifiedPerMinute: 0 })
   const told: Promise<number>[] = []
