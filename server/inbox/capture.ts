@@ -463,11 +463,11 @@ export class Capture implements RequestSink, ResponseSink, Failing {
     if (this.#held.isFull) this.giveUp()
   }
 
-  #refuse(error: SallyportError, dueToSender = false): void {
+  #refuse(error: SallyportError, isCharged = error.reason === 'inbox-full'): void {
     if (this.#phase === 'over') return
     this.#phase = 'over'
     this.span?.end(error.reason)
-    this.#release(dueToSender)
+    this.#release(isCharged)
     if (this.#outcome === undefined) {
       this.#next?.requestAbort(new SallyportError('cancelled'))
       this.#attemptLeft()
@@ -477,11 +477,12 @@ export class Capture implements RequestSink, ResponseSink, Failing {
     this.#creditedBytes = this.#receivedBytes
   }
 
-  #release(dueToSender = false): void {
+  /** Nothing of it is kept. If that is due to its sender, or there is no room, the sender pays for what was stored of it meanwhile. */
+  #release(isCharged = false): void {
     clearTimeout(this.#timer)
     this.#signature = undefined
     this.#body.drop()
-    if (this.#body.parts > 0) this.#intake.forget(this, dueToSender)
+    if (this.#body.parts > 0) this.#intake.forget(this, isCharged)
   }
 }
 

@@ -45,6 +45,8 @@ interface Captured {
   readonly trailers: HeaderList
 }
 
+type Charge = readonly [rate: TokenBucket, webhooks: number]
+
 /** Networks whose unverified webhooks are rate-limited, each at every runtime where it sends some, and over all of them. */
 const MAX_RATES = 10_000
 const MAX_ORPHANS = 10_000
@@ -124,15 +126,15 @@ export class WebhookIntake {
     await this.#store.apply({ op: 'part', id, n, bytes: part })
   }
 
-  /** Deletes the parts of a webhook that is not stored after all. If that is due to its sender, it counts against the sender's rates. */
-  forget(capture: Capture, dueToSender = false): void {
-    detached(this.logger, FORGET_FAILED, this.#forget(capture, dueToSender))
+  /** Deletes the parts of a webhook that is not stored after all. If it is charged, they count against its sender's rates all the same. */
+  forget(capture: Capture, isCharged: boolean): void {
+    detached(this.logger, FORGET_FAILED, this.#forget(capture, isCharged))
   }
 
-  async #forget(capture: Capture, dueToSender: boolean): Promise<void> {
+  async #forget(capture: Capture, isCharged: boolean): Promise<void> {
     // A part that waits for room would be stored after that.
     await capture.room?.catch(() => {})
-    if (!dueToSender) giveBackRates(capture)
+    if (!isCharged) giveBackRates(capture)
     await this.#forgetParts(capture.id)
     this.#release(capture)
   }
@@ -184,7 +186,7 @@ export class WebhookIntake {
       this.#release(capture)
       return applied
     } catch (error) {
-      if (captured.parts > (captured.rest.length > 0 ? 1 : 0)) this.forget(capture)
+      if (captured.parts > (captured.rest.length > 0 ? 1 : 0)) this.forget(capture, isFull(error))
       else {
         giveBackRates(capture)
         this.#release(capture)
@@ -202,10 +204,10 @@ export class WebhookIntake {
   #reserve(capture: Capture, bytes: number, expect?: () => void): void {
     const isNew = capture.reservedBytes === 0
     const { runtime } = capture.request
-    const rates = this.#admit(capture, isNew, bytes, expect !== undefined)
+    const charges = this.#admit(capture, bytes, expect !== undefined)
     if (!this.#ledger.reserve(runtime!, isNew ? 1 : 0, bytes)) throw new StoreError('full', 'a quota is used up')
     // One that is refused takes nothing, since it is tried again after a new count.
-    for (const [rate, webhooks] of rates) {
+    for (const [rate, webhooks] of charges) {
       rate.take(undefined, webhooks)
       capture.taken ??= new Map()
       capture.taken.set(rate, webhooks + (capture.taken.get(rate) ?? 0))
@@ -257,36 +259,34 @@ export class WebhookIntake {
   }
 
   /** Returns what it takes of the rates of its sender. */
-  #admit(
-    { request, lane, isVerified }: Capture,
-    isNew: boolean,
-    bytes: number,
-    isComplete: boolean,
-  ): [rate: TokenBucket, webhooks: number][] {
-    const runtime = request.runtime!
-    const {
-      messagesPerLane,
-      messagesPerRuntime,
-      bytesPerRuntime,
-      bytes: allBytes,
-      unverifiedPerMinute,
-    } = this.#parts.limits
-    const isLaneFull = this.#lanes.waiting(runtime, lane) >= messagesPerLane
-    if (isLaneFull && (isNew || isComplete)) throw new StoreError('full', 'the lane is full')
+  #admit(capture: Capture, bytes: number, isComplete: boolean): readonly Charge[] {
+    const { request, lane, isVerified, reservedBytes } = capture
+    const { messagesPerLane, unverifiedPerMinute } = this.#parts.limits
+    const isLaneFull = this.#lanes.waiting(request.runtime!, lane) >= messagesPerLane
+    if (isLaneFull && (isComplete || reservedBytes === 0)) throw new StoreError('full', 'the lane is full')
     if (isVerified || unverifiedPerMinute === 0) return []
-    const network = networkOf(request.caller!.address)
-    // A long webhook counts as several, by its share of the byte quota.
-    const sizeOf = (quota: number) => (bytes / quota) * messagesPerRuntime
-    const rates: [TokenBucket, number][] = []
-    if (this.#isCrowded(runtime, lane) || this.#ledger.isScarce(runtime)) {
-      rates.push([this.#rateOf(`${runtime} ${network}`), Math.max(isNew ? 1 : 0, sizeOf(bytesPerRuntime))])
-    }
-    if (this.#ledger.isScarceForAll) rates.push([this.#rateOf(network), sizeOf(allBytes)])
-    if (rates.every(([rate, webhooks]) => rate.has(webhooks))) return rates
+    // If it says how long it is, it is refused before any of it is stored.
+    const whole = this.#chargesOf(capture, Math.max(bytes, request.bodyBytes - reservedBytes))
+    if (whole.every(([rate, webhooks]) => rate.has(webhooks))) return this.#chargesOf(capture, bytes)
     throw new StoreError(
       'full',
       'the address sends more unverified webhooks than are allowed while the quota is scarce',
     )
+  }
+
+  /** What more bytes of it cost. A long webhook counts as several, by its share of the byte quota. */
+  #chargesOf({ request, lane, reservedBytes }: Capture, bytes: number): readonly Charge[] {
+    const runtime = request.runtime!
+    const network = networkOf(request.caller!.address)
+    const { messagesPerRuntime, bytesPerRuntime, bytes: allBytes } = this.#parts.limits
+    const sizeOf = (quota: number) => (bytes / quota) * messagesPerRuntime
+    const charges: Charge[] = []
+    if (this.#isCrowded(runtime, lane) || this.#ledger.isScarce(runtime)) {
+      const least = reservedBytes === 0 ? 1 : 0
+      charges.push([this.#rateOf(`${runtime} ${network}`), Math.max(least, sizeOf(bytesPerRuntime))])
+    }
+    if (this.#ledger.isScarceForAll) charges.push([this.#rateOf(network), sizeOf(allBytes)])
+    return charges
   }
 
   #rateOf(sender: string): TokenBucket {
@@ -314,9 +314,7 @@ export class WebhookIntake {
 
   /** The error that the sender gets if its webhook was not stored. */
   refusal(capture: Capture, error: unknown): SallyportError {
-    // No error means that the memory for bodies is used up.
-    const isFull = error === undefined || (error instanceof StoreError && error.kind === 'full')
-    const code = isFull ? 'inbox-full' : 'inbox-away'
+    const code = isFull(error) ? 'inbox-full' : 'inbox-away'
     this.refused[code]++
     const detail = error === undefined ? 'no memory for bodies' : (error as Error).message
     this.logger.warn({ ...capture.fields, code, err: { message: detail } }, 'a webhook was not stored')
@@ -326,6 +324,11 @@ export class WebhookIntake {
   refuse(request: HttpRequest, response: ResponseSink, error: SallyportError): void {
     this.answer!(request, response, error)
   }
+}
+
+/** Whether a webhook is not stored because there is no room. No error means that the memory for bodies is used up. */
+function isFull(error: unknown): boolean {
+  return error === undefined || (error instanceof StoreError && error.kind === 'full')
 }
 
 /** The webhook is not stored, so it takes nothing of the rates of its sender. */

@@ -5,7 +5,7 @@ import { SallyportError } from '../../../protocol/base/errors.ts'
 import { discarding } from '../../../protocol/base/guard.ts'
 import { defaultsOf } from '../../../protocol/base/limit.ts'
 import { noLogger } from '../../../protocol/base/log.ts'
-import type { Handler } from '../../../protocol/exchange.ts'
+import { BODY_UNKNOWN, type Handler } from '../../../protocol/exchange.ts'
 import { Inbox } from '../../../server/inbox/inbox.ts'
 import { Ledger } from '../../../server/inbox/ledger.ts'
 import { type Change, type Message, type SharedStore, StoreError } from '../../../server/inbox/store.ts'
@@ -92,15 +92,15 @@ function start(limits: Partial<InboxLimits>) {
     return inbox
   }) as [Inbox, Inbox]
   storing.rules.publish('demo', [{ ...RULE, mode: 'always' }], undefined)
-  const begin = (path: string, bytes: number, told = (_status: number) => {}) => {
-    const request = { ...EXCHANGE, method: 'POST', path, runtime: 'demo' }
+  const begin = (path: string, bytes: number, told = (_status: number) => {}, bodyBytes = BODY_UNKNOWN) => {
+    const request = { ...EXCHANGE, method: 'POST', path, runtime: 'demo', bodyBytes }
     const sink = storing.layer(receive)(request, { ...DEAF, responseHead: ({ status }) => told(status) })
     sink.requestData(new Uint8Array(bytes))
     return sink
   }
-  const send = (path: string, bytes = 10) => {
+  const send = (path: string, bytes = 10, bodyBytes = bytes) => {
     const { promise, resolve } = Promise.withResolvers<number>()
-    begin(path, bytes, resolve).requestEnd([])
+    begin(path, bytes, resolve, bodyBytes).requestEnd([])
     return promise
   }
   return { stores, storing, delivering, begin, send, state, disk }
@@ -281,8 +281,8 @@ test('a server whose lease is over may not know what waits, so it lets no webhoo
 
 describe('of the rate of its sender, a long webhook takes', () => {
   /** A little more than half of the quota is used, and the rate allows 45 short webhooks, or one of 1843 KiB. */
-  async function startScarce() {
-    const ground = start({ bytesPerRuntime: 4096 * KIB, messagesPerRuntime: 100, unverifiedPerMinute: 45 })
+  async function startScarce(limits: Partial<InboxLimits> = {}) {
+    const ground = start({ bytesPerRuntime: 4096 * KIB, messagesPerRuntime: 100, unverifiedPerMinute: 45, ...limits })
     ground.state.isLive = false
     expect(await settled(ground.send('/webhooks/a', 2100 * KIB))).toBe(202)
     return ground
@@ -294,10 +294,35 @@ describe('of the rate of its sender, a long webhook takes', () => {
     return stored
   }
 
-  test('nothing if one of its parts is refused', async () => {
+  test('nothing if it says that it is longer than that, and nothing of it is stored', async () => {
     const ground = await startScarce()
-    expect(await settled(ground.send('/webhooks/b', 1900 * KIB))).toBe(503)
+    const applied = vi.spyOn(ground.stores[0], 'apply')
+    for (let nr = 0; nr < 5; nr++) expect(await settled(ground.send('/webhooks/b', 1900 * KIB))).toBe(503)
+    expect(applied.mock.calls.filter(([{ op }]) => op === 'part')).toEqual([])
     expect(await shortOnes(ground)).toBeGreaterThan(40)
+  })
+
+  test('what was stored of it before it turned out to be longer than that', async () => {
+    const ground = await startScarce()
+    const parts = ground.disk.parts.size
+    const applied = vi.spyOn(ground.stores[0], 'apply')
+    for (let nr = 0; nr < 5; nr++) expect(await settled(ground.send('/webhooks/b', 1900 * KIB, BODY_UNKNOWN))).toBe(503)
+    expect(applied.mock.calls.filter(([{ op }]) => op === 'part')).toHaveLength(3)
+    expect(ground.disk.parts.size).toBe(parts)
+    expect(await shortOnes(ground)).toBeLessThan(12)
+  })
+
+  test('what was stored of it before its sender filled the memory for bodies', async () => {
+    const ground = await startScarce({ bufferBytes: 9 * 1024 * KIB })
+    const told: number[] = []
+    const sink = ground.begin('/webhooks/b', 1100 * KIB, status => told.push(status))
+    await ms(100)
+    const others = Array.from({ length: 7 }, () => ground.begin('/webhooks/b', 500 * KIB))
+    sink.requestData(new Uint8Array(KIB))
+    for (const other of others) other.requestAbort(new SallyportError('cancelled'))
+    await ms(100)
+    expect(told).toEqual([503])
+    expect(await shortOnes(ground)).toBeLessThan(24)
   })
 
   test('nothing if the store refuses it', async () => {
