@@ -22,10 +22,7 @@ interface LookupOwner {
 }
 
 const ASK_AGAIN_MS = 100
-/**
- * How soon the other replicas are asked about the same runtime again. They tell by themselves if they learn of it meanwhile, but
- * not what one knew that could not be reached then.
- */
+/** How soon the other replicas are asked about the same runtime again. They tell by themselves if they learn of it meanwhile. */
 const ASK_OTHERS_AGAIN_MS = 2000
 /** How soon a runtime that nobody knows is a miss again. Until then, whoever waits for it may go on asking. */
 const MISS_AGAIN_MS = 10_000
@@ -45,6 +42,8 @@ export class Lookups {
   readonly #asked = new Map<string, Promise<Found>>()
   #pausing: Promise<void> | undefined
   readonly #othersAsked = new AgedMap<OthersAsked>()
+  /** Since when each replica that can be reached could be. Earlier questions did not reach all of them. */
+  #reachedMs = Number.NEGATIVE_INFINITY
   #askingOthers = 0
 
   constructor(owner: LookupOwner) {
@@ -92,10 +91,15 @@ export class Lookups {
       await this.later()
   }
 
-  /** Whether the other replicas were asked a moment ago. */
+  /** A replica can be reached that could not, so the others may be asked again at once. */
+  reached(): void {
+    this.#reachedMs = this.#owner.now()
+  }
+
+  /** Whether all other replicas that can be reached were asked a moment ago. */
   #isEarly(runtime: string): boolean {
     const askedMs = this.#othersAsked.get(runtime)?.askedMs ?? Number.NEGATIVE_INFINITY
-    return this.#owner.now() - askedMs < ASK_OTHERS_AGAIN_MS
+    return askedMs >= this.#reachedMs && this.#owner.now() - askedMs < ASK_OTHERS_AGAIN_MS
   }
 
   /** Asks the other replicas, if they can be asked. True if none of them knows the runtime, and that is not said again too soon. */

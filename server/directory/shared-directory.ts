@@ -114,7 +114,10 @@ export class SharedDirectory implements Directory {
     })
     witnesses.listen({
       heard: (state, teller, isAnswer) => this.#receive(state, teller, isAnswer),
-      reached: () => this.#listener?.regained(),
+      reached: () => {
+        this.#lookups.reached()
+        this.#listener?.regained()
+      },
       states: () => this.#known.all(),
       find: runtime => this.find(runtime),
       changed: () => this.#updateState(),

@@ -267,6 +267,21 @@ test('a question that cannot be asked again yet ends once the answer comes by it
   expect(witnessOf(cold).asked).toEqual(['demo'])
 })
 
+test('a replica that can be reached again is asked at once', async () => {
+  await done(a.join('one'))
+  await fail('absent')
+  witnessOf(a).isMute = true
+  expect(await done(cold.directory.refresh('demo'))).toBeUndefined()
+  const answer = cold.directory.refresh('demo')
+  await pass(200)
+  witnessOf(a).isMute = false
+  witnessOf(cold).listener!.reached()
+  const startedMs = performance.now()
+  expect(said(await done(answer))).toBe('one 1')
+  expect(performance.now() - startedMs).toBeLessThan(300)
+  expect(witnessOf(cold).asked).toEqual(['demo', 'demo'])
+})
+
 test('a question that cannot be asked again yet ends once the store can be asked', async () => {
   await fail('absent')
   expect(await done(cold.directory.refresh('demo'))).toBeUndefined()
