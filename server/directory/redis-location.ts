@@ -17,42 +17,47 @@ export async function* askSentinels(
   othersMs: number,
 ): AsyncGenerator<string> {
   const clients = hosts.map(clientFor)
-  const answers = clients.map(() => Promise.withResolvers<string | undefined>())
+  const answers = clients.map((client, i) => askSentinel(client, sentinel!, i))
+  const left = new Map(answers.entries())
   const named = new Set<string>()
-  const errors: string[] = []
-  let arrived = 0
-  for (const [i, client] of clients.entries()) {
-    const note = (error: Error) => {
-      errors[i] = error.message || String(error)
-      return undefined
-    }
-    void askSentinel(client, sentinel!)
-      .catch(note)
-      .then(host => answers[arrived++]!.resolve(host))
-  }
   let late: Promise<undefined> | undefined
   try {
-    for (const { promise } of answers) {
-      const host = await (late === undefined ? promise : Promise.race([promise, late]))
-      if (host === undefined || named.has(host)) continue
-      named.add(host)
-      yield host
+    while (left.size > 0) {
+      const answer = await Promise.race(late === undefined ? left.values() : [...left.values(), late])
+      if (answer === undefined) return
+      left.delete(answer.i)
+      if (answer.host === undefined || named.has(answer.host)) continue
+      named.add(answer.host)
+      yield answer.host
       late ??= pause(othersMs, undefined, { ref: false })
     }
   } finally {
     for (const client of clients) endClient(client)
   }
+  if (named.size > 0) return
+  const problems = (await Promise.all(answers)).map(({ problem }) => problem)
   // Without the errors' codes: if no Sentinel listens, that does not mean that Redis is down.
-  if (named.size === 0) throw new Error(`no Sentinel knows ${sentinel}: ${[...new Set(errors)].join('; ')}`)
+  throw new Error(`no Sentinel knows ${sentinel}: ${[...new Set(problems)].join('; ')}`)
 }
 
-async function askSentinel(client: RedisClient, name: string): Promise<string> {
+interface Answer {
+  /** Which Sentinel it is. */
+  readonly i: number
+  readonly host?: string
+  readonly problem?: string
+}
+
+async function askSentinel(client: RedisClient, name: string, i: number): Promise<Answer> {
   client.on('error', () => {})
-  await client.connect()
-  const said = await client.sendCommand<unknown>(['SENTINEL', 'GET-MASTER-ADDR-BY-NAME', name])
-  const [host, port] = Array.isArray(said) ? said.map(String) : []
-  if (host === undefined || port === undefined) throw new Error('it is not monitored')
-  return `${withBrackets(host)}:${port}`
+  try {
+    await client.connect()
+    const said = await client.sendCommand<unknown>(['SENTINEL', 'GET-MASTER-ADDR-BY-NAME', name])
+    const [host, port] = Array.isArray(said) ? said.map(String) : []
+    if (host === undefined || port === undefined) return { i, problem: 'it is not monitored' }
+    return { i, host: `${withBrackets(host)}:${port}` }
+  } catch (error) {
+    return { i, problem: (error as Error).message || String(error) }
+  }
 }
 
 /**

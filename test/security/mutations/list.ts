@@ -965,7 +965,7 @@ export const MUTATIONS: readonly Mutation[] = [
   },
   {
     defence: "an upstream's sallyport-error",
-    edits: [['router/handler/headers.ts', 'if (headers[i] !== OURS) continue', 'continue']],
+    edits: [['router/handler/headers.ts', 'removeHeader(headers, OURS)', '']],
     tests: ROUTER,
   },
   // Directory
