@@ -19,6 +19,8 @@ const CHECK_TOTAL_MS = 120_000
 /** How long a client that somebody stopped remains offline, to show what happens to a webhook. */
 const AWAY_MS = 30_000
 const INTERRUPTED = 130
+/** All that would end the process by default. The demo's folder goes with it. */
+const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP', 'SIGQUIT', 'SIGUSR2'] as const
 /** How the reader runs the command: from a checkout, or as installed. */
 const COMMAND = extname(import.meta.filename) === '.ts' ? 'npm run --silent sallyport --' : 'sallyport'
 
@@ -27,7 +29,7 @@ export async function demo(args: string[]): Promise<number> {
   const isCheckOnly = parse(args)
   const stopped = new AbortController()
   const stop = () => stopped.abort()
-  process.on('SIGINT', stop).on('SIGTERM', stop).on('SIGHUP', stop)
+  for (const signal of SIGNALS) process.on(signal, stop)
   console.log(
     'Making a CA, certificates, keys and tokens in a temporary folder, and starting each part as a process ...',
   )
@@ -42,7 +44,7 @@ export async function demo(args: string[]): Promise<number> {
   } finally {
     await running.stop()
     await files.remove()
-    process.off('SIGINT', stop).off('SIGTERM', stop).off('SIGHUP', stop)
+    for (const signal of SIGNALS) process.off(signal, stop)
   }
 }
 

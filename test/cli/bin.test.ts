@@ -1,6 +1,6 @@
 import { execFile, spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { copyFileSync, cpSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { copyFileSync, cpSync, mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
@@ -174,4 +174,12 @@ test('a command whose answer never arrives has failed', async () => {
   const flags = ['--import', `data:text/javascript,${encodeURIComponent(hook)}`]
   const ended = await run(process.execPath, [...flags, 'bin/sallyport.js', 'status', '--admin', 'http://127.0.0.1:9'])
   expect(ended).toEqual({ code: 1, out: '', notes: 'sallyport: ended early: nothing is left that it could wait for\n' })
+})
+
+test.each(['SIGINT', 'SIGQUIT', 'SIGUSR2'] as const)('%s ends the demo, whose folder is removed', async signal => {
+  const own = mkdtempSync(join(folder, 'demo-'))
+  const running = new Running(['demo'], { TMPDIR: own })
+  await expect.poll(() => readdirSync(own), { timeout: 20_000 }).toHaveLength(1)
+  expect(await running.end(signal)).toBe(0)
+  expect(readdirSync(own)).toEqual([])
 })
