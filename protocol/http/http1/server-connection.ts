@@ -67,8 +67,8 @@ export interface Http1ServerOptions {
 }
 
 /**
- * Serves HTTP/1.1 on an accepted socket, which should allow half-open. `first` holds bytes that were already read from it. The
- * connection owns the socket from now on.
+ * Serves HTTP/1.1 on an accepted socket. `first` holds bytes that were already read from it. The connection owns the socket from now
+ * on.
  */
 export function serveHttp1(socket: Socket | TLSSocket, options: Http1ServerOptions, first?: Buffer): ManagedConnection {
   return new Http1ServerConnection(socket, options, first)
@@ -160,6 +160,8 @@ class Http1ServerConnection
     socket.on('end', guard(this.#onEnd))
     socket.on('error', guard(this.#onError))
     socket.on('close', guard(this.#onClose))
+    // Whoever accepted it may close our half with the caller's, as an `https.Server` does.
+    socket.allowHalfOpen = true
     socket.setNoDelay(true)
     this.#connections?.add(this)
     this.#unread = this.#connections?.unreadOf(this.address)

@@ -20,6 +20,8 @@ import type { HttpLimits } from '../../../../protocol/http/limits.ts'
 import { makeSecrets, type Secrets } from '../../../support/secrets.ts'
 import { eventually } from '../../../support/until.ts'
 
+/** More than one window. */
+const SENT_BYTES = 300_000
 const closers: (() => void)[] = []
 afterEach(() => {
   for (const close of closers.splice(0)) close()
@@ -833,4 +835,46 @@ test('E15 chunks of one byte behind what a caller does not read keep little more
   const got = Buffer.concat(await caller.toArray()).subarray(-count)
   expect(got.equals(Buffer.from(Array.from({ length: count }, (_, i) => 65 + (i % 26))))).toBe(true)
   expect(consumed).toBe(fill + count)
+})
+
+describe("a WebSocket on an embedder's server", () => {
+  test.each(['TCP', 'TLS'])('whose caller ends its half is passed on to its end, over %s', async over => {
+    const secrets = over === 'TLS' ? await makeSecrets() : undefined
+    const heard = { bytes: 0, ended: false, aborted: false }
+    let answer!: ResponseSink
+    const handler: Handler = (_request, response) => {
+      answer = response
+      response.responseHead({ status: 101, headers: [], bodyBytes: 0 })
+      return {
+        requestData: ({ length }) => (heard.bytes += length),
+        requestEnd: () => (heard.ended = true),
+        requestAbort: () => (heard.aborted = true),
+        responseConsumed: () => {},
+      }
+    }
+    const server = secrets === undefined ? createServer() : createHttpsServer(secrets.server)
+    mount(server, { handler, serves: () => true, logger: noLogger })
+    const caller = await call(server, secrets)
+    let text = ''
+    caller.on('data', chunk => (text += chunk))
+    const offer = `Connection: upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: ${'A'.repeat(22)}==`
+    caller.write(`GET / HTTP/1.1\r\nHost: a\r\n${offer}\r\n\r\n`)
+    await eventually(() => expect(text).toMatch(/^HTTP\/1\.1 101 [\s\S]*\r\n\r\n$/))
+    caller.end(Buffer.alloc(SENT_BYTES))
+    await eventually(() => expect(heard.bytes).toBeGreaterThan(0))
+    // The upstream takes it late, so the end of the caller's half has come long before.
+    await new Promise(resolve => setTimeout(resolve, 100))
+    for (let taken = 0; taken < SENT_BYTES; ) {
+      await eventually(() => expect(heard.aborted || heard.bytes > taken).toBe(true))
+      expect(heard.aborted).toBe(false)
+      answer.requestConsumed(heard.bytes - taken)
+      taken = heard.bytes
+    }
+    await eventually(() => expect(heard.ended).toBe(true))
+    answer.responseData(Buffer.from('the last word'))
+    answer.responseEnd([])
+    await once(caller, 'end')
+    expect(text).toMatch(/the last word$/)
+    expect(heard).toEqual({ bytes: SENT_BYTES, ended: true, aborted: false })
+  })
 })
