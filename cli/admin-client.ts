@@ -138,8 +138,13 @@ async function* events(texts: AsyncIterable<string>): AsyncGenerator<unknown> {
 }
 
 /** Asks for an action. Each replica reports what it did. */
-export async function askForAction(endpoint: Endpoint, path: string, body: object): Promise<unknown> {
-  const answer = await requestAction(endpoint, path, body)
+export async function askForAction(
+  endpoint: Endpoint,
+  path: string,
+  body: object,
+  bounds?: Partial<Bounds>,
+): Promise<unknown> {
+  const answer = await requestAction(endpoint, path, body, { ...BOUNDS, ...bounds })
   if (Array.isArray(asRow(answer).replicas)) return answer
   throw new Failure(EXIT.runtime, `${endpoint.url} did not report any action: it is not a server`)
 }

@@ -23,6 +23,8 @@ import { readTimeS } from '../time.ts'
 
 /** How many are listed at a time for an export. */
 const EXPORT_PAGE = 1000
+/** A server that changes tens of thousands of webhooks may take minutes on a slow disk. `fetch` waits 5 minutes at most. */
+const CHANGE_BOUNDS = { deadlineMs: 240_000 }
 
 export const inboxList: Run = async (args, io) => {
   const messages = await read(findServer(args, io), io, '/inbox', filterOf(args))
@@ -159,7 +161,8 @@ async function change(args: Arguments, io: Io, path: string, result: string, non
   const [id] = args.positionals
   const filter = filterOf(args)
   if (id === undefined && filter.runtime === undefined) throw usageError('give an ID, or --runtime NAME')
-  const answer = asRow(await askForAction(server, path, { ...filter, ...(id === undefined ? {} : { id }) }))
+  const chosen = { ...filter, ...(id === undefined ? {} : { id }) }
+  const answer = asRow(await askForAction(server, path, chosen, CHANGE_BOUNDS))
   const code = reportMissingReplicas(io, answer)
   const done = asRows(answer.replicas).flatMap(({ messages }) => (Array.isArray(messages) ? messages : []))
   if (done.length === 0) throw new Failure(EXIT.runtime, none)

@@ -270,7 +270,7 @@ function update({ id, set, at, owned = false }: Extract<Change, { op: 'update' }
   // A dead letter is replayed. If a duplicate waits already, it gives up its own `dedupe`, which must be unique.
   if (set.state === 'waiting') {
     sets.push(`dedupe = CASE WHEN EXISTS (SELECT FROM messages AS other WHERE other.runtime = one.runtime
-      AND other.dedupe = one.dedupe AND other.state = 'waiting' AND other.id <> one.id) THEN '' ELSE dedupe END`)
+      AND other.dedupe = one.dedupe AND other.dedupe <> '' AND other.state = 'waiting' AND other.id <> one.id) THEN '' ELSE dedupe END`)
   }
   const changed = `UPDATE messages AS one SET ${sets.join(', ')} WHERE ${where} RETURNING id, ${shortName('runtime')}, ${shortName('lane')}`
   if (set.state !== 'delivered') return { text: changed, values }
@@ -407,7 +407,7 @@ export const EXPIRE = `UPDATE messages SET state = 'dead', reason = 'expired', c
 export const EXPIRED = `SELECT ${namesOf('0')} FROM messages WHERE state = 'dead' AND reason = 'expired' AND changed = $1 LIMIT ${SWEEP_BATCH}`
 
 export const FORGET = `WITH old AS (DELETE FROM messages WHERE seq IN (
-    SELECT seq FROM messages WHERE state = $1 AND changed < $2 LIMIT ${SWEEP_BATCH} FOR UPDATE SKIP LOCKED) RETURNING id),
+    SELECT seq FROM messages WHERE state = $1 AND state <> 'waiting' AND changed < $2 LIMIT ${SWEEP_BATCH} FOR UPDATE SKIP LOCKED) RETURNING id),
   gone AS (DELETE FROM parts WHERE id IN (SELECT id FROM old))
   SELECT count(*) AS messages FROM old`
 

@@ -6,7 +6,7 @@ import { createServer, type Server } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { afterAll, beforeAll, expect, test } from 'vitest'
+import { afterAll, beforeAll, expect, test, vi } from 'vitest'
 import { createKeys, createToken } from '../../certs/index.ts'
 import { OpeningKey, partAad } from '../../protocol/sealing/sealed-webhook.ts'
 import { until } from '../support/until.ts'
@@ -327,4 +327,20 @@ test.each([
   expect(await server.end()).not.toBe(0)
   expect(server.text).toContain(problem)
   expect(server.text).not.toContain('opensesame')
+})
+
+test.each(['replay', 'drop'])('%s waits two minutes for a server that has many webhooks to change', async command => {
+  const within = AbortSignal.timeout.bind(AbortSignal)
+  const faster = vi.spyOn(AbortSignal, 'timeout').mockImplementation(ms => within(ms / 100))
+  const admin = createServer((_, response) => {
+    response.setHeader('content-type', 'application/json')
+    setTimeout(() => response.end(JSON.stringify({ replicas: [{ replica: 'a', messages: ['one'] }] })), 1200)
+  })
+  admin.listen(0, '127.0.0.1')
+  await once(admin, 'listening')
+  const url = `http://127.0.0.1:${(admin.address() as AddressInfo).port}`
+  const done = await sallyport(['inbox', command, '--runtime', 'demo', '--admin', url], { environment })
+  faster.mockRestore()
+  admin.close()
+  expect(done).toMatchObject({ code: 0, out: expect.stringContaining('webhook one: ') })
 })
