@@ -91,7 +91,11 @@ export class TunnelServer implements Server {
     const { auth, logger, clock } = settings
     const shared = await openSharedRevocations(settings)
     const revocations = opened.add(new RevocationStore(auth.revocations ?? {}, shared, logger, clock))
-    const authenticator = new Authenticator(settings, await openKeys(auth.jwks, logger, opened), revocations)
+    const authenticator = new Authenticator(
+      settings,
+      await openKeys(auth.jwks, auth.algorithms, logger, opened),
+      revocations,
+    )
     opened.check()
     const replicas = await openReplicas(settings, opened)
     opened.check()

@@ -1,10 +1,15 @@
 /** Reads key sets and the list of revocations, as the server does. */
-import { errors } from 'jose'
 import { urlForLogs } from '../../protocol/base/path.ts'
 import { readPlain } from '../../protocol/base/plain-file.ts'
 import type { Probe } from '../../protocol/base/probe.ts'
 import type { Download } from '../../server/auth/download.ts'
-import { type KeyOrigin, type KeySet, MAX_KEY_SET_BYTES, parseKeySet } from '../../server/auth/key-source.ts'
+import {
+  algorithmsOf,
+  type KeyOrigin,
+  type KeySet,
+  MAX_KEY_SET_BYTES,
+  parseKeySet,
+} from '../../server/auth/key-source.ts'
 import { keySetDownload } from '../../server/auth/key-url.ts'
 import type { RevocationSources } from '../../server/auth/revocation-store.ts'
 import { revocationsDownload } from '../../server/auth/revocation-url.ts'
@@ -21,11 +26,8 @@ export async function probeKeySet(
   const what = 'file' in origin ? `${flag}.file ${origin.file}` : `${flag}.url ${urlForLogs(origin.url)}`
   const about = { code: 'key-set', what, expected: 'a key set (JWKS) with keys that tokens may be signed with' }
   const probe = attempt(about, adviceOf(flag, refused), async () => {
-    const keys = await readKeys(origin)
-    const usable = await usableOf(keys, algorithms)
-    if (usable.length > 0) return { found: `it has keys for ${usable.join(', ')}` }
-    const hint = `Every token is refused: add such a key${flag === '--auth.jwks' ? ', or correct --auth.algorithms' : ''}.`
-    return { status: 'fail', found: `it has no key for ${algorithms.join(', ')}`, hint }
+    const usable = await algorithmsOf(await readKeys(origin, algorithms), algorithms)
+    return { found: `it has keys for ${usable.join(', ')}` }
   })
   return [await probe]
 }
@@ -43,9 +45,9 @@ function adviceOf(flag: string, refused: string) {
   return { ca: `${flag}.ca`, hint: `Until it can be read, ${refused} get 503.` }
 }
 
-async function readKeys(origin: Exclude<KeyOrigin, { keys: unknown }>): Promise<KeySet> {
-  if ('url' in origin) return await getOnce(keySetDownload(origin))
-  return parseKeySet(String(await readPlain(origin.file, MAX_KEY_SET_BYTES)))
+async function readKeys(origin: Exclude<KeyOrigin, { keys: unknown }>, algorithms: readonly string[]): Promise<KeySet> {
+  if ('url' in origin) return await getOnce(keySetDownload({ ...origin, algorithms }))
+  return parseKeySet(String(await readPlain(origin.file, MAX_KEY_SET_BYTES)), algorithms)
 }
 
 async function getOnce<Document>(download: Download<Document>): Promise<Document> {
@@ -54,16 +56,4 @@ async function getOnce<Document>(download: Download<Document>): Promise<Document
   } finally {
     download.close()
   }
-}
-
-/** The algorithms for which there is a key, or more than one. */
-async function usableOf(keys: KeySet, algorithms: readonly string[]): Promise<string[]> {
-  const found = algorithms.map(async alg => {
-    const has = keys({ alg }).then(
-      () => true,
-      (error: unknown) => error instanceof errors.JWKSMultipleMatchingKeys,
-    )
-    return (await has) ? [alg] : []
-  })
-  return (await Promise.all(found)).flat()
 }

@@ -36,7 +36,7 @@ export const keysAdd: Run = async (args, io) => {
 }
 
 export const keysList: Run = async (args, io) => {
-  const { keys } = readSet(requiredFlag(args, 'jwks'))
+  const { keys } = await readSet(requiredFlag(args, 'jwks'))
   return printResult(args, io, keys, () => tableText(keys as never, COLUMNS, 'no keys'))
 }
 
@@ -54,9 +54,11 @@ export const keysRetire: Run = async (args, io) => {
     if (found === undefined) throw configurationError(`${path} has no key ${start}`)
     if (others.length > 0) throw usageError(`several keys begin with ${start}`)
     const keys = set.keys.filter(key => key !== found)
-    if (keys.length === 0)
-      throw configurationError(`${found.kid} is the last key of ${path}: without it, no token would be valid`)
-    await rewrite([{ path, text: textOf({ ...set, keys }), secret: false }])
+    const text = textOf({ ...set, keys })
+    await parseKeySet(text).catch((error: unknown) => {
+      throw configurationError(`${found.kid} is the last key of ${path}: without it, no token would be valid`, error)
+    })
+    await rewrite([{ path, text, secret: false }])
     io.note(
       `retired ${printable(found.kid)}; its tokens are refused from now on; live sessions last until their tokens expire`,
     )
@@ -69,10 +71,10 @@ function algorithm(args: Arguments): TokenAlgorithm {
 }
 
 /** A set as servers read it; whatever else stands in it is kept. */
-function readSet(path: string): { readonly keys: readonly JWK[] } {
+async function readSet(path: string): Promise<{ readonly keys: readonly JWK[] }> {
   const text = readInput(path, 'the key set')
   try {
-    parseKeySet(text)
+    await parseKeySet(text)
     return JSON.parse(text) as { keys: JWK[] }
   } catch (error) {
     throw configurationError(`${path}: ${(error as Error).message}`, error)
@@ -83,10 +85,10 @@ function readSet(path: string): { readonly keys: readonly JWK[] } {
 async function changeSet<Result>(
   path: string,
   io: Io,
-  work: (set: ReturnType<typeof readSet>, rewrite: Rewrite) => Promise<Result>,
+  work: (set: Awaited<ReturnType<typeof readSet>>, rewrite: Rewrite) => Promise<Result>,
 ): Promise<Result> {
-  readSet(path)
-  return changeOutput(path, io, rewrite => work(readSet(path), rewrite))
+  await readSet(path)
+  return changeOutput(path, io, async rewrite => work(await readSet(path), rewrite))
 }
 
 function textOf(set: object): string {

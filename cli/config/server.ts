@@ -1,4 +1,5 @@
 import type { HostPort } from '../../protocol/base/host-port.ts'
+import { DEFAULT_ALGORITHMS } from '../../protocol/base/token-algorithms.ts'
 import { OPEN_PATH } from '../../server/access/open-path.ts'
 import { STORES } from '../../server/directory/stores.ts'
 import { DRAIN_TIMES, HOLD_LIMITS, INBOX, LEASE, SERVER_LIMITS } from '../../server/limits.ts'
@@ -77,7 +78,7 @@ export const serverSettings = {
   'auth.audience': setting(kinds.text('AUDIENCE'), 'sallyport', 'The `aud` claim that tokens must have.'),
   'auth.runtime-claim': setting(kinds.text('CLAIM'), 'sub', 'The claim that names the runtime.'),
   'auth.algorithms': optional(
-    kinds.list(kinds.text('ALG')),
+    kinds.list({ ...kinds.text('ALG'), read: kinds.oneOf(...DEFAULT_ALGORITHMS).read }),
     'Accepted signature algorithms. Default: EdDSA and the ES, RS and PS families; never HS or none.',
   ),
   'auth.clock-tolerance': setting(kinds.durationFrom('0s', '60s'), '30s', 'Tolerated clock difference; at most 60s.'),

@@ -31,8 +31,9 @@ export async function checkServerFiles(config: ServerConfig, callers: readonly A
   await checkAuthorities('auth.jwks.ca', config['auth.jwks.ca'])
   for (const one of callers) await checkAccess(one)
   await checkAuthorities('auth.revocations.ca', config['auth.revocations.ca'])
-  const { 'auth.jwks.file': keys, 'auth.revocations.file': revocations } = config
-  if (keys !== undefined) await checkDocument('auth.jwks.file', keys, MAX_KEY_SET_BYTES, parseKeySet)
+  const { 'auth.jwks.file': keys, 'auth.algorithms': algorithms, 'auth.revocations.file': revocations } = config
+  const parseKeys = (text: string) => parseKeySet(text, algorithms)
+  if (keys !== undefined) await checkDocument('auth.jwks.file', keys, MAX_KEY_SET_BYTES, parseKeys)
   if (revocations !== undefined) {
     await checkDocument('auth.revocations.file', revocations, MAX_LIST_BYTES, parseRevocations)
   }
@@ -60,7 +61,8 @@ async function checkAccess(config: AccessConfig): Promise<void> {
     await checkAuthorities(name, config[name])
   }
   const keys = config['access.jwt.jwks.file']
-  if (keys !== undefined) await checkDocument('access.jwt.jwks.file', keys, MAX_KEY_SET_BYTES, parseKeySet)
+  if (keys !== undefined)
+    await checkDocument('access.jwt.jwks.file', keys, MAX_KEY_SET_BYTES, text => parseKeySet(text))
 }
 
 async function checkInbox(config: ServerConfig): Promise<void> {
@@ -127,7 +129,7 @@ async function checkDocument(
   parse: (text: string) => unknown,
 ): Promise<void> {
   try {
-    parse(String(await readPlain(file, maxBytes)))
+    await parse(String(await readPlain(file, maxBytes)))
   } catch (error) {
     throw configurationError(`--${flag} ${file}: ${fileProblem(error)}`, error)
   }

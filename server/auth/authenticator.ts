@@ -129,12 +129,17 @@ async function inTime(ask: () => Promise<boolean>): Promise<boolean> {
   }
 }
 
-/** Opens a source of keys. Rejects if a given set or a file is invalid. A URL may fail at first. */
-export async function openKeys(jwks: KeyOrigin, logger: Logger, opened: Opened): Promise<KeySource> {
-  if ('keys' in jwks) return givenKeys(jwks)
+/** Opens a source of keys for these algorithms. Rejects if a given set or a file is invalid. A URL may fail at first. */
+export async function openKeys(
+  jwks: KeyOrigin,
+  algorithms: readonly string[],
+  logger: Logger,
+  opened: Opened,
+): Promise<KeySource> {
+  if ('keys' in jwks) return givenKeys(jwks, algorithms)
   const now = () => performance.now()
-  if ('file' in jwks) return opened.add(await fileKeys(jwks.file, logger, now))
-  return urlKeys(jwks, logger, now, source => opened.add(source))
+  if ('file' in jwks) return opened.add(await fileKeys(jwks.file, logger, now, algorithms))
+  return urlKeys({ ...jwks, algorithms }, logger, now, source => opened.add(source))
 }
 
 /** A client certificate must name the same runtime as the token. */

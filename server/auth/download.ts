@@ -13,7 +13,7 @@ interface DownloadOptions<Document> {
   readonly accept: string
   readonly maxBytes: number
   /** Throws an Error that says what is wrong with the text. */
-  readonly parse: (text: string) => Document
+  readonly parse: (text: string) => Document | Promise<Document>
 }
 
 export class Download<Document> {
@@ -57,7 +57,7 @@ export class Download<Document> {
     }
     const bytes = await readAtMost(body, maxBytes)
     if (bytes === undefined) throw new Error(`the document is over ${maxBytes} bytes`)
-    const document = parse(bytes.toString('utf8'))
+    const document = await parse(bytes.toString('utf8'))
     this.#tag = typeof headers.etag === 'string' ? headers.etag : undefined
     return document
   }

@@ -8,8 +8,13 @@ import { type KeySet, type KeySource, MAX_KEY_SET_BYTES, parseKeySet } from './k
 const COOL_DOWN_MS = 1000
 
 /** Reads the set, and rejects if that fails; then keeps it up to date. `now` must be monotonic. */
-export async function fileKeys(file: string, logger: Logger, now: () => number): Promise<KeySource> {
-  const source = new FileKeys(file, logger, now)
+export async function fileKeys(
+  file: string,
+  logger: Logger,
+  now: () => number,
+  algorithms?: readonly string[],
+): Promise<KeySource> {
+  const source = new FileKeys(file, logger, now, algorithms)
   await source.start()
   return source
 }
@@ -19,20 +24,22 @@ class FileKeys implements KeySource {
   readonly #file: string
   readonly #logger: Logger
   readonly #now: () => number
+  readonly #algorithms: readonly string[] | undefined
   #text = ''
   #watch: FilesWatch | undefined
   #reading: Promise<boolean> | undefined
   #readAt = Number.NEGATIVE_INFINITY
 
-  constructor(file: string, logger: Logger, now: () => number) {
+  constructor(file: string, logger: Logger, now: () => number, algorithms: readonly string[] | undefined) {
     this.#file = file
     this.#logger = logger
     this.#now = now
+    this.#algorithms = algorithms
   }
 
   async start(): Promise<void> {
     this.#text = String(await readPlain(this.#file, MAX_KEY_SET_BYTES))
-    this.current = parseKeySet(this.#text)
+    this.current = await parseKeySet(this.#text, this.#algorithms)
     const changed = starting(this.#logger, 'reading the changed key set failed', () => this.#changed())
     this.#watch = watchFiles([this.#file], this.#logger, changed)
   }
@@ -60,7 +67,7 @@ class FileKeys implements KeySource {
     try {
       const text = String(await readPlain(this.#file, MAX_KEY_SET_BYTES))
       if (text === this.#text) return false
-      this.current = parseKeySet(text)
+      this.current = await parseKeySet(text, this.#algorithms)
       this.#text = text
       this.#logger.info({ file: this.#file }, 'key set read')
       return true

@@ -12,6 +12,8 @@ interface UrlKeysOptions {
   readonly coolDownMs?: number | undefined
   /** How often the set is fetched again. Default 600,000. 0 means only when a token needs it. */
   readonly refreshMs?: number | undefined
+  /** Those that tokens may have. Default: all. */
+  readonly algorithms?: readonly string[] | undefined
 }
 
 /**
@@ -39,7 +41,10 @@ export async function urlKeys(
   return source
 }
 
-export function keySetDownload({ url, ca }: Pick<UrlKeysOptions, 'url' | 'ca'>): Download<KeySet> {
+type WhichKeys = Pick<UrlKeysOptions, 'url' | 'ca' | 'algorithms'>
+
+export function keySetDownload({ url, ca, algorithms }: WhichKeys): Download<KeySet> {
   const accept = 'application/jwk-set+json, application/json'
-  return new Download({ url, ca, accept, maxBytes: MAX_KEY_SET_BYTES, parse: parseKeySet })
+  const parse = (text: string) => parseKeySet(text, algorithms)
+  return new Download({ url, ca, accept, maxBytes: MAX_KEY_SET_BYTES, parse })
 }

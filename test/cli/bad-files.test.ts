@@ -13,9 +13,12 @@ import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
 import { createAuthority } from '../../certs/index.ts'
 import { noLogger } from '../../protocol/base/log.ts'
+import { DEFAULT_ALGORITHMS } from '../../protocol/base/token-algorithms.ts'
 import { fileKeys } from '../../server/auth/key-file.ts'
 import { oddCertificate } from '../support/odd-certificates.ts'
 import { sallyport } from './run.ts'
+
+const NO_KEY = `the key set has no public key for ${DEFAULT_ALGORITHMS.join(', ')}`
 
 let folder: string
 const file = (name: string) => join(folder, name)
@@ -86,11 +89,7 @@ describe('server', () => {
     ['control.tls.client-ca', 'nonsense', '--control.tls.client-ca FOLDER/nonsense: it has no valid certificate'],
     ['auth.jwks.file', 'missing', '--auth.jwks.file FOLDER/missing: no such file'],
     ['auth.jwks.file', 'nonsense', '--auth.jwks.file FOLDER/nonsense: the key set is not JSON'],
-    [
-      'auth.jwks.file',
-      'no-keys.json',
-      '--auth.jwks.file FOLDER/no-keys.json: the key set has no public key that could verify a token',
-    ],
+    ['auth.jwks.file', 'no-keys.json', `--auth.jwks.file FOLDER/no-keys.json: ${NO_KEY}`],
     ['auth.revocations.file', 'missing', '--auth.revocations.file FOLDER/missing: no such file'],
     [
       'auth.revocations.file',
@@ -115,17 +114,9 @@ describe('server', () => {
   test.each<[string, object | string, string]>([
     ['an empty file', '', 'the key set is not JSON'],
     ['no list', {}, 'the key set has no list `keys`'],
-    [
-      'keys without a kind',
-      { keys: [{}, null, 'a', { kty: 5 }] },
-      'the key set has no public key that could verify a token',
-    ],
-    ['only symmetric keys', { keys: [{ kty: 'oct' }] }, 'the key set has no public key that could verify a token'],
-    [
-      'a key with exponent 1',
-      { keys: [{ ...rsa, e: 'AQ' }] },
-      'the key set has no public key that could verify a token',
-    ],
+    ['keys without a kind', { keys: [{}, null, 'a', { kty: 5 }] }, NO_KEY],
+    ['only symmetric keys', { keys: [{ kty: 'oct' }] }, NO_KEY],
+    ['a key with exponent 1', { keys: [{ ...rsa, e: 'AQ' }] }, NO_KEY],
     [
       'a prime factor of a key',
       { keys: [{ ...rsa, p: 'AQ' }] },

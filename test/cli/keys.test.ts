@@ -61,8 +61,14 @@ describe('keys', () => {
     expect((await retire('')).notes).toContain('has no key')
     expect((await retire(first.kid)).code).toBe(0)
     expect(keysOf()).toMatchObject([{ kid: second.kid }])
-    const last = await retire(second.kid)
-    expect([last.code, last.notes]).toEqual([3, expect.stringContaining('is the last key')])
+    const refused = async () => {
+      const last = await retire(second.kid)
+      expect([last.code, last.notes]).toEqual([3, expect.stringContaining('is the last key')])
+    }
+    await refused()
+    // A key for encryption verifies no token.
+    writeFileSync(file('jwks.json'), JSON.stringify({ keys: [...keysOf(), { ...first, use: 'enc' }] }))
+    await refused()
   })
 
   test('concurrent commands each add their key', async () => {

@@ -1,4 +1,5 @@
 /** security.md, "Tokens" (RFC 8725): J1 to J8. */
+import { randomBytes } from 'node:crypto'
 import { mkdtemp, rename, rm, writeFile } from 'node:fs/promises'
 import { createServer as createHttpsServer, type Server as HttpsServer } from 'node:https'
 import type { AddressInfo } from 'node:net'
@@ -50,6 +51,24 @@ function sign(key: Pair, alg: string, claims: object = CLAIMS, header: object = 
   return new SignJWT({ ...claims }).setProtectedHeader({ alg, kid: alg, ...header }).sign(key.privateKey)
 }
 
+/** What makes a key of ES256 one that verifies no token. */
+const USELESS: readonly [string, object][] = [
+  ['an unknown type', { kty: 'banana' }],
+  ['no type', { kty: undefined }],
+  ['another use', { use: 'enc' }],
+  ['other operations', { key_ops: ['encrypt'] }],
+  ['operations that are no list', { key_ops: 'verify' }],
+  ['a symmetric algorithm', { alg: 'HS256' }],
+  ['an algorithm of another curve', { alg: 'ES384' }],
+  ['an algorithm that is not on the list', { alg: 'ES256K', crv: 'secp256k1' }],
+  ['a curve without an algorithm', { alg: undefined, crv: 'secp256k1' }],
+  ['a curve for encryption', { alg: undefined, kty: 'OKP', crv: 'X25519' }],
+  ['no x', { x: undefined }],
+  ['a point of the wrong length', { x: 'AA', y: 'AA' }],
+  ['a point that is not on its curve', { x: 'A'.repeat(43), y: 'A'.repeat(43) }],
+  ['a short modulus', { alg: undefined, kty: 'RSA', e: 'AQAB', n: randomBytes(128).toString('base64url') }],
+]
+
 function check(promise: Promise<unknown>): Promise<string> {
   return promise.then(
     () => 'accepted',
@@ -61,13 +80,13 @@ let ed: Pair
 let keys: KeySource
 beforeAll(async () => {
   ed = await pair('EdDSA')
-  keys = givenKeys({ keys: [ed.jwk] })
+  keys = await givenKeys({ keys: [ed.jwk] })
 })
 
 describe('J1 algorithms and keys', () => {
   test.each(['EdDSA', 'ES256', 'ES384', 'RS256', 'PS256'])('%s verifies', async alg => {
     const key = await pair(alg)
-    const one = verifier(givenKeys({ keys: [key.jwk] }))
+    const one = verifier(await givenKeys({ keys: [key.jwk] }))
     expect(await one.verify(await sign(key, alg))).toMatchObject({ runtime: 'demo', expiresAt: NOW_S + 60 })
   })
 
@@ -81,7 +100,7 @@ describe('J1 algorithms and keys', () => {
     const rsa = await pair('RS256')
     const secret = Buffer.from(JSON.stringify(rsa.jwk))
     const forged = await new SignJWT(CLAIMS).setProtectedHeader({ alg: 'HS256', kid: 'RS256' }).sign(secret)
-    expect(await check(verifier(givenKeys({ keys: [rsa.jwk] })).verify(forged))).toBe('algorithm')
+    expect(await check(verifier(await givenKeys({ keys: [rsa.jwk] })).verify(forged))).toBe('algorithm')
   })
 
   test('HS* cannot be configured', async () => {
@@ -101,7 +120,8 @@ describe('J1 algorithms and keys', () => {
     ['another kid', { kid: 'else' }],
   ])('a key for %s does not verify', async (_name, extra) => {
     const key = await pair('ES256', extra)
-    expect(await check(verifier(givenKeys({ keys: [key.jwk] })).verify(await sign(key, 'ES256')))).toBe('key')
+    const one = verifier(await givenKeys({ keys: [key.jwk, ed.jwk] }))
+    expect(await check(one.verify(await sign(key, 'ES256')))).toBe('key')
   })
 
   test.each([
@@ -115,8 +135,8 @@ describe('J1 algorithms and keys', () => {
   test('a set of more than 64 keys is refused', async () => {
     const { jwk } = await pair('ES256')
     const set = (count: number) => ({ keys: Array.from({ length: count }, (_, i) => ({ ...jwk, kid: `${i}` })) })
-    expect(() => buildKeySet(set(64))).not.toThrow()
-    expect(() => buildKeySet(set(65))).toThrow('the key set has over 64 keys')
+    await buildKeySet(set(64))
+    await expect(buildKeySet(set(65))).rejects.toThrow('the key set has over 64 keys')
   })
 
   describe.each([
@@ -128,7 +148,7 @@ describe('J1 algorithms and keys', () => {
     test('each is tried, even beside others with their own ids', async () => {
       const all = await several(8)
       const others = await Promise.all(['a', 'b', 'c'].map(other => pair('ES256', { kid: other })))
-      const one = verifier(givenKeys({ keys: [...others, ...all].map(key => key.jwk) }))
+      const one = verifier(await givenKeys({ keys: [...others, ...all].map(key => key.jwk) }))
       const by = (key: Pair) => sign(key, 'ES256', CLAIMS, { kid })
       for (const key of all) expect(await check(one.verify(await by(key)))).toBe('accepted')
       expect(await check(one.verify(await by(await pair('ES256'))))).toBe('signature')
@@ -137,20 +157,28 @@ describe('J1 algorithms and keys', () => {
     test('more than may be tried are refused when the set is read', async () => {
       const jwks = { keys: (await several(9)).map(key => key.jwk) }
       const problem = 'the key set has over 8 keys of one kind and one kid, or none: give each its own'
-      expect(() => buildKeySet(jwks)).toThrow(problem)
+      await expect(buildKeySet(jwks)).rejects.toThrow(problem)
       const other = await pair('EdDSA', { kid })
-      expect(() => buildKeySet({ keys: [...jwks.keys.slice(1), other.jwk] })).not.toThrow()
+      await buildKeySet({ keys: [...jwks.keys.slice(1), other.jwk] })
     })
+  })
+
+  test('a bad key of a set matches no token, and affects no others', async () => {
+    const key = await pair('ES256')
+    const bad = USELESS.map(([, change]) => ({ ...key.jwk, ...change }))
+    const one = verifier(await givenKeys({ keys: [...bad, ed.jwk] }))
+    expect(await check(one.verify(await sign(key, 'ES256')))).toBe('key')
+    expect(await check(one.verify(await sign(ed, 'EdDSA')))).toBe('accepted')
   })
 
   test('a key set with private or no usable keys is refused as a whole', async () => {
     const { privateKey } = await generateKeyPair('ES256', { extractable: true })
-    expect(() => buildKeySet({ keys: [{ kty: 'oct', k: 'AAAA' }] })).toThrow('a secret key')
-    expect(() => parseKeySet('{"keys":[]}')).toThrow('no public key')
-    expect(() => parseKeySet('[]')).toThrow('no list')
-    expect(() => parseKeySet('{')).toThrow('not JSON')
+    await expect(buildKeySet({ keys: [{ kty: 'oct', k: 'AAAA' }] })).rejects.toThrow('a secret key')
+    await expect(parseKeySet('{"keys":[]}')).rejects.toThrow('no public key')
+    await expect(parseKeySet('[]')).rejects.toThrow('no list')
+    await expect(parseKeySet('{')).rejects.toThrow('not JSON')
     const secret = await exportJWK(privateKey)
-    expect(() => buildKeySet({ keys: [secret] })).toThrow('a secret key')
+    await expect(buildKeySet({ keys: [secret] })).rejects.toThrow('a secret key')
   })
 })
 
@@ -301,6 +329,29 @@ describe('J2, J3 key sets from a URL', () => {
     expect(await check(verifier(keys).verify(await sign(ed, 'EdDSA')))).toBe('accepted')
   })
 
+  test.each(USELESS)(
+    'J3 nor does a set replace it whose only key has %s, and the log says so',
+    async (_name, change) => {
+      let now = 0
+      reply = good
+      requests = 0
+      const error = vi.fn()
+      source = await urlKeys({ url, ca, refreshMs: 0 }, { ...noLogger, error }, () => now)
+      const first = source.current
+      const other = await pair('ES256')
+      reply = () => ({ status: 200, body: JSON.stringify({ keys: [{ ...other.jwk, ...change }] }) })
+      now = 31_000
+      expect(await check(verifier(source).verify(await sign(other, 'ES256')))).toBe('key')
+      expect(requests).toBe(2)
+      expect(source.current).toBe(first)
+      const err = expect.objectContaining({
+        message: expect.stringMatching(/^the key set has no public key for EdDSA, /),
+      })
+      expect(error.mock.calls).toEqual([[{ url, err }, 'the key set could not be fetched; the last good one stays']])
+      expect((await open()).current).toBeUndefined()
+    },
+  )
+
   test('a flood of unknown kids causes one fetch per cool-down', async () => {
     let now = 0
     reply = good
@@ -415,6 +466,26 @@ describe('key sets from a file', () => {
     source.close()
     await rm(folder, { recursive: true })
   })
+
+  test.each([...USELESS, ['an algorithm that --auth.algorithms leaves out', {}]] as const)(
+    'J3 a set whose only key has %s is bad, too',
+    async (_name, change) => {
+      const folder = await mkdtemp(join(tmpdir(), 'sallyport-'))
+      const [file, bad] = [join(folder, 'jwks.json'), join(folder, 'bad.json')]
+      await writeFile(file, JSON.stringify({ keys: [ed.jwk] }))
+      await writeFile(bad, JSON.stringify({ keys: [{ ...(await pair('ES256')).jwk, ...change }] }))
+      await expect(fileKeys(bad, noLogger, Date.now, ['EdDSA'])).rejects.toThrow('no public key for EdDSA')
+      const error = vi.fn()
+      const source = await fileKeys(file, { ...noLogger, error }, Date.now, ['EdDSA'])
+      const first = source.current
+      await rename(bad, file)
+      await source.refresh()
+      await eventually(() => expect(error).toHaveBeenCalled())
+      expect(source.current).toBe(first)
+      source.close()
+      await rm(folder, { recursive: true })
+    },
+  )
 })
 
 describe('J4 other forms', () => {
@@ -460,7 +531,7 @@ function swapHeader(whole: string, header: string): string {
 
 test('J5 degenerate signatures are refused', async () => {
   const key = await pair('ES256')
-  const one = verifier(givenKeys({ keys: [key.jwk] }))
+  const one = verifier(await givenKeys({ keys: [key.jwk] }))
   const [header, payload] = (await sign(key, 'ES256')).split('.')
   const order = Buffer.from('ffffffff00000000ffffffffffffffffbce6faada7179e84f3b9cac2fc632551', 'hex')
   const zero = Buffer.alloc(32)

@@ -50,7 +50,7 @@ async function outcome(group: Group, token: unknown): Promise<string> {
   const set = group.public ?? group.private ?? {}
   let source: KeySource
   try {
-    source = givenKeys({ keys: (set.keys ?? [set]) as JWK[] })
+    source = await givenKeys({ keys: (set.keys ?? [set]) as JWK[] })
   } catch {
     return 'key set'
   }

@@ -13,7 +13,7 @@ import type { FuzzTarget } from '../target.ts'
 const NOW_MS = 1_700_000_000_000
 const { publicKey, privateKey } = generateKeyPairSync('ed25519')
 const verifier = new TokenVerifier({
-  keys: givenKeys({ keys: [{ ...publicKey.export({ format: 'jwk' }), kid: 'k', alg: 'EdDSA', use: 'sig' }] }),
+  keys: await givenKeys({ keys: [{ ...publicKey.export({ format: 'jwk' }), kid: 'k', alg: 'EdDSA', use: 'sig' }] }),
   algorithms: DEFAULT_ALGORITHMS,
   issuer: undefined,
   audience: 'sallyport',

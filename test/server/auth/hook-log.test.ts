@@ -16,7 +16,7 @@ test('a revocation hook that fails for every session is reported once in a while
   const auth = { jwks: keys.jwks, isRevoked }
   const settings = resolveOptions({ control: 'off', domains: [], auth, logger })
   const revocations = new RevocationStore({}, undefined, logger, Date.now)
-  const authenticator = new Authenticator(settings, givenKeys(keys.jwks), revocations)
+  const authenticator = new Authenticator(settings, await givenKeys(keys.jwks), revocations)
   const identity = { runtime: 'demo', tokenId: 'a' } as Identity
   for (let session = 0; session < 100; session++) expect(await authenticator.isRevokedNow(identity)).toBe(false)
   expect(lines).toEqual(['the revocation hook failed; live sessions stay'])
@@ -35,6 +35,6 @@ test('a revocation hook is asked about live sessions even while the shared list 
     ...{ open: nothing, add: nothing, remove: nothing, close: () => {} },
   }
   const revocations = new RevocationStore({}, unreadable, noLogger, Date.now)
-  const authenticator = new Authenticator(settings, givenKeys(keys.jwks), revocations)
+  const authenticator = new Authenticator(settings, await givenKeys(keys.jwks), revocations)
   expect(await authenticator.isRevokedNow({ runtime: 'demo' } as Identity)).toBe(true)
 })
