@@ -19,7 +19,7 @@ interface DownloadOptions<Document> {
 export class Download<Document> {
   readonly #options: DownloadOptions<Document>
   readonly #ending: EndingAgent
-  /** Tag of the last valid document. */
+  /** Tag of the last answer, if that was a valid document or confirmed it. A server that refuses a tag gets none the next time. */
   #tag: string | undefined
 
   constructor(options: DownloadOptions<Document>) {
@@ -40,14 +40,17 @@ export class Download<Document> {
   /** `undefined` if the server says that the document has not changed. */
   async get(): Promise<Document | undefined> {
     const { url, accept, maxBytes, parse } = this.#options
+    const tag = this.#tag
+    this.#tag = undefined
     const { statusCode, headers, body } = await request(url, {
       dispatcher: this.#ending.agent,
-      headers: { accept, ...(this.#tag === undefined ? {} : { 'if-none-match': this.#tag }) },
+      headers: { accept, ...(tag === undefined ? {} : { 'if-none-match': tag }) },
       signal: AbortSignal.timeout(DEADLINE_MS),
     })
     // A destroyed body emits an error, and nobody else listens for it.
     body.on('error', () => {})
-    if (statusCode === 304 && this.#tag !== undefined) {
+    if (statusCode === 304 && tag !== undefined) {
+      this.#tag = tag
       await body.dump()
       return undefined
     }

@@ -377,6 +377,26 @@ describe('a URL', () => {
     download.close()
   })
 
+  test.each([
+    ['as a failed condition', 412],
+    ['as too long', 431],
+  ])('whose server refuses the tag that it gave out %s is fetched without it the next time', async (_name, status) => {
+    const tags: Array<string | undefined> = []
+    const { url, ca } = await serve(({ headers }, response) => {
+      const tag = headers['if-none-match']
+      tags.push(tag)
+      if (tags.length === 2) response.writeHead(304).end()
+      else response.writeHead(tag === undefined ? 200 : status, { etag: '"a"' }).end('text')
+    })
+    const download = new Download({ url, ca, accept: '*/*', maxBytes: 100, parse: String })
+    expect(await download.get()).toBe('text')
+    expect(await download.get()).toBeUndefined()
+    await expect(download.get()).rejects.toThrow(`the server answered ${status}`)
+    expect(await download.get()).toBe('text')
+    expect(tags).toEqual([undefined, '"a"', '"a"', undefined])
+    download.close()
+  })
+
   test('A9: has rules that can be taken back only there, and says so', async () => {
     const at = await serve((_request, response) => response.end(listOf({ jti: 'stolen' })))
     await startRevoking(at)
