@@ -6,7 +6,7 @@ import type { Arguments } from '../args.ts'
 import type { Io, Run } from '../command.ts'
 import { configurationError, EXIT, usageError } from '../failure.ts'
 import { beginsId, checked, optionalFlag, readInput, requiredFlag } from '../options.ts'
-import { changeOutput, type Rewrite, writeOutput } from '../output-files.ts'
+import { changeOutput, isSameFile, type Rewrite, writeOutput } from '../output-files.ts'
 import { printResult } from '../print.ts'
 import { type Columns, printable, tableText } from '../table.ts'
 
@@ -23,6 +23,7 @@ export const keysCreate: Run = async (args, io) => {
 export const keysAdd: Run = async (args, io) => {
   const path = requiredFlag(args, 'jwks')
   const out = requiredFlag(args, 'out')
+  if (isSameFile(out, path)) throw usageError(`${out} is the key set: give another --out`)
   return changeSet(path, io, async (set, rewrite) => {
     const { privateJwk, jwks } = await checked(() => createKeys({ alg: algorithm(args) }))
     const text = textOf({ ...set, keys: [...set.keys, ...jwks.keys] })

@@ -71,6 +71,17 @@ describe('keys', () => {
     await refused()
   })
 
+  test('the set is not replaced by the private key', async () => {
+    await sallyport(['keys', 'create', '--out', folder])
+    const before = keysOf()
+    symlinkSync(file('jwks.json'), file('link'))
+    for (const out of [file('jwks.json'), file('link')]) {
+      const { code, notes } = await sallyport(['keys', 'add', '--jwks', file('jwks.json'), '--out', out, '--force'])
+      expect([code, notes]).toEqual([2, expect.stringContaining(`${out} is the key set: give another --out`)])
+    }
+    expect(keysOf()).toEqual(before)
+  })
+
   test('concurrent commands each add their key', async () => {
     await sallyport(['keys', 'create', '--out', folder])
     const outs = Array.from({ length: 5 }, (_, i) => file(`added-${i}.jwk`))
