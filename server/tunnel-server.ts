@@ -91,22 +91,20 @@ export class TunnelServer implements Server {
     const { auth, logger, clock } = settings
     const shared = await openSharedRevocations(settings)
     const revocations = opened.add(new RevocationStore(auth.revocations ?? {}, shared, logger, clock))
-    const authenticator = new Authenticator(
-      settings,
-      await openKeys(auth.jwks, auth.algorithms, logger, opened),
-      revocations,
-    )
+    // Together, since each may take as long as its server does not answer.
+    const [keys, access] = await Promise.all([
+      openKeys(auth.jwks, auth.algorithms, logger, opened),
+      openAccess(settings, opened),
+      revocations.start(),
+    ])
     opened.check()
+    const authenticator = new Authenticator(settings, keys, revocations)
     const replicas = await openReplicas(settings, opened)
     opened.check()
     const keeping = await openStore(settings, opened)
     opened.check()
-    const access = await openAccess(settings, opened)
-    opened.check()
     const server = new TunnelServer(settings, authenticator, revocations, replicas, keeping, access)
     opened.only({ close: () => server.close({ graceMs: 0 }) })
-    await revocations.start()
-    opened.check()
     await server.#listeners.open()
     opened.keep()
     return server

@@ -9,6 +9,7 @@ import { noLogger } from '../../protocol/base/log.ts'
 import { createServer, type ServerOptions } from '../../server/index.ts'
 import { PeerListener } from '../../server/peer/listener.ts'
 import { peerOptions } from '../replicas/fixture.ts'
+import { eventually } from '../support/until.ts'
 import { makeWorld } from './fixture.ts'
 
 /** Sockets and files that keep the process alive, and file watchers. */
@@ -70,6 +71,26 @@ describe('a start', () => {
     const starting = createServer({ ...options, ...(await make()), signal: abort.signal })
     starting.catch(() => {})
     await connected
+    abort.abort(new Error('stop'))
+    await expect(starting).rejects.toThrow('stop')
+  })
+
+  test('asks for all key sets and lists at the same time', async () => {
+    let open = 0
+    hole.on('connection', socket => {
+      open++
+      socket.on('close', () => open--)
+    })
+    const url = `https://127.0.0.1:${port}/`
+    const abort = new AbortController()
+    const starting = createServer({
+      ...options,
+      auth: { jwks: { url }, revocations: { url } },
+      access: { jwt: { jwks: { url }, audience: 'callers' } },
+      signal: abort.signal,
+    })
+    starting.catch(() => {})
+    await eventually(() => expect(open).toBe(3))
     abort.abort(new Error('stop'))
     await expect(starting).rejects.toThrow('stop')
   })
