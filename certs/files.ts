@@ -1,7 +1,19 @@
 import { randomBytes } from 'node:crypto'
 import type { Stats } from 'node:fs'
-import { type FileHandle, link, lstat, mkdir, open, realpath, rename, rm, stat, writeFile } from 'node:fs/promises'
-import { basename, dirname, join } from 'node:path'
+import {
+  type FileHandle,
+  link,
+  lstat,
+  mkdir,
+  open,
+  readlink,
+  realpath,
+  rename,
+  rm,
+  stat,
+  writeFile,
+} from 'node:fs/promises'
+import { basename, dirname, join, resolve } from 'node:path'
 
 /** A file to write. */
 export interface OutputFile {
@@ -61,10 +73,15 @@ export async function writeFiles(files: readonly OutputFile[], options: WriteOpt
     throw error
   } finally {
     for (const { temporary, kept } of placements) {
-      if (temporary !== undefined) await rm(temporary, { force: true })
-      if (kept !== undefined) await rm(kept, { force: true })
+      if (temporary !== undefined) await remove(temporary)
+      if (kept !== undefined) await remove(kept)
     }
   }
+}
+
+/** What cannot be removed stays, as after a kill (docs/keys.md). Whether the set is written does not depend on it. */
+async function remove(path: string): Promise<void> {
+  await rm(path, { force: true }).catch(() => {})
 }
 
 /** A file that only has to get its name. What is not regular has no other members. */
@@ -96,14 +113,14 @@ async function prepare(file: OutputFile, force: boolean, keepRights: boolean): P
   // `/dev/stdout` or a named pipe is written to, not replaced.
   if (there !== undefined && !there.isFile()) return { place: () => writeFile(file.path, file.text) }
   // A link stays a link, and leads to the new file.
-  const path = await realpath(file.path).catch(() => file.path)
+  const path = await behindLinks(file.path)
   const besides = () => join(dirname(path), `.${basename(path)}.${randomBytes(6).toString('hex')}`)
   const temporary = besides()
   const kept = besides()
   try {
     await writeTemporary(temporary, file, keepRights ? there : undefined)
   } catch (error) {
-    await rm(temporary, { force: true })
+    await remove(temporary)
     throw error
   }
   let isKept = false
@@ -118,6 +135,17 @@ async function prepare(file: OutputFile, force: boolean, keepRights: boolean): P
       if (isKept) await rename(kept, path)
       else if (there === undefined) await rm(path, { force: true })
     },
+  }
+}
+
+/** Where a file is, or would be if it existed. */
+async function behindLinks(path: string): Promise<string> {
+  try {
+    return await realpath(path)
+  } catch (error) {
+    const isMissing = (error as NodeJS.ErrnoException).code === 'ENOENT'
+    const target = isMissing ? await readlink(path).catch(() => undefined) : undefined
+    return target === undefined ? path : behindLinks(resolve(await realpath(dirname(path)), target))
   }
 }
 

@@ -29,14 +29,15 @@ export async function changeOutput<Result>(
   const cannot = (error: unknown) => {
     throw configurationError(`cannot change ${path}: ${fileProblem(error)}`, error)
   }
-  const lock = await NextFile.open(realpathSync(path)).catch(cannot)
+  const file = realpathSync(path)
+  const lock = await NextFile.open(file).catch(cannot)
   try {
     return await work(async files => {
       await lock.demandOurs().catch(cannot)
       await write(files, { keepRights: true }, io)
     })
   } finally {
-    await lock.close()
+    await lock.close().catch(error => io.note(`cannot remove ${file}.next: ${fileProblem(error)}`))
   }
 }
 

@@ -94,6 +94,17 @@ test('a link that leads nowhere is an existing file', async () => {
   expect(isWritten).not.toHaveBeenCalled()
 })
 
+test('with force, a link that leads nowhere stays a link, and what it names is created', async () => {
+  await mkdir(join(folder, 'run'))
+  await symlink('run', join(folder, 'here'))
+  await symlink('../token', join(folder, 'run/first'))
+  await symlink('here/first', join(folder, 'second'))
+  await writeFiles([file('second', 'new', true)], { force: true })
+  expect(await readFile(join(folder, 'token'), 'utf8')).toBe('new')
+  expect((await readdir(folder)).sort()).toEqual(['here', 'run', 'second', 'token'])
+  expect((await lstat(join(folder, 'run/first'))).isSymbolicLink()).toBe(true)
+})
+
 test("with force it is replaced as a whole, and a secret does not inherit the old file's mode", async () => {
   await writeFile(join(folder, 'key'), 'old', { mode: 0o644 })
   await writeFiles([file('key', 'new', true)], { force: true })

@@ -14,13 +14,23 @@ import {
   symlinkSync,
   writeFileSync,
 } from 'node:fs'
+import type * as promises from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
 import { createAuthority, inspectCertificates, REPLICA_NAME } from '../../certs/index.ts'
 import { type OddCertificate, oddCertificate } from '../support/odd-certificates.ts'
 import { until } from '../support/until.ts'
 import { sallyport } from './run.ts'
+
+/** Whether files cannot be removed. */
+const stuck = vi.hoisted(() => ({ yes: false }))
+vi.mock('node:fs/promises', async original => {
+  const real = await original<typeof promises>()
+  const rm: typeof real.rm = (...args) =>
+    stuck.yes ? Promise.reject(Object.assign(new Error('EACCES'), { code: 'EACCES' })) : real.rm(...args)
+  return { ...real, rm }
+})
 
 let folder: string
 const file = (name: string) => join(folder, name)
@@ -80,6 +90,18 @@ describe('keys', () => {
       expect([code, notes]).toEqual([2, expect.stringContaining(`${out} is the key set: give another --out`)])
     }
     expect(keysOf()).toEqual(before)
+  })
+
+  test('add has succeeded even if its lock cannot be removed, and says which file is left', async () => {
+    await sallyport(['keys', 'create', '--out', folder])
+    stuck.yes = true
+    const { code, notes } = await add()
+    stuck.yes = false
+    expect([code, notes]).toEqual([
+      0,
+      expect.stringContaining(`cannot remove ${file('jwks.json')}.next: permission denied`),
+    ])
+    expect(keysOf()).toHaveLength(2)
   })
 
   test('concurrent commands each add their key', async () => {
