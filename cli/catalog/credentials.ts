@@ -131,7 +131,7 @@ export const CREDENTIALS: readonly Command[] = [
     tokenCreate: {
       name: 'token create',
       about: 'Signs a token for one runtime and prints it, and nothing else, on stdout.',
-      example: 'sallyport token create --key keys/private.jwk --runtime demo --ttl 1h > token',
+      example: 'sallyport token create --key keys/private.jwk --runtime demo --ttl 1h --out token',
       flags: {
         key: flag('FILE', 'private.jwk of `keys create`.'),
         runtime: flag('NAME', 'The runtime that the token names.'),
