@@ -86,8 +86,8 @@ export async function loadTest(options: DeploymentOptions): Promise<number> {
 }
 
 function targetsOf({ url, direct, headers, ca }: DeploymentOptions): LoadTarget[] {
-  const place = (url: string, headers: Place['headers']): Place => {
-    return { ...dialled(url, headers), ...(ca === undefined ? {} : { ca }) }
+  const place = (given: string, headers: Place['headers']) => {
+    return { given, ...dialled(given, headers), ...(ca === undefined ? {} : { ca }) }
   }
   const tunnel: LoadTarget = { ...place(url, headers), key: 'tunnel', name: 'through the tunnel' }
   if (direct === undefined) return [tunnel]
@@ -113,7 +113,7 @@ async function lookTwice(
   const first = found[0]!
   const other = found.find(each => each.status !== first.status)
   if (other !== undefined) throw new Error(`answers differ: ${first.status} and ${other.status}`)
-  if (first.status >= 400) throw new Error(`${targets[0]!.url} answers ${first.status}: nothing to measure there`)
+  if (first.status >= 400) throw new Error(`${targets[0]!.given} answers ${first.status}: nothing to measure there`)
   const body = first.body.toString('utf8')
   const isSteady = found.every(each => each.body.equals(first.body)) && Buffer.from(body).equals(first.body)
   return { status: first.status, ...(isSteady ? { body } : {}) }

@@ -9,6 +9,8 @@ import { MARK, PATHS } from '../upstream/service.ts'
 export interface LoadTarget extends Place {
   readonly key: 'tunnel' | 'direct'
   readonly name: string
+  /** The URL as it was given. */
+  readonly given: string
 }
 
 /** What one request found there. */
@@ -23,9 +25,11 @@ const DEADLINE_MS = 10_000
 const MAX_BODY_BYTES = 1024 * 1024
 
 /** The URL that the paths of the service are relative to, without a trailing slash. */
-export const base = (target: Place): string => target.url.replace(/\/+$/, '')
+export const base = ({ url }: Pick<Place, 'url'>): string => url.replace(/\/+$/, '')
 
-export const under = (target: LoadTarget, path: string): LoadTarget => ({ ...target, url: base(target) + path })
+export function under(target: LoadTarget, path: string): LoadTarget {
+  return { ...target, url: base(target) + path, given: base({ url: target.given }) + path }
+}
 
 /** Sends one GET. Rejects with a readable message if there is no whole answer in time. */
 export async function look(target: LoadTarget, stopping: AbortSignal): Promise<Found> {
@@ -34,7 +38,7 @@ export async function look(target: LoadTarget, stopping: AbortSignal): Promise<F
     return await answerOf(target, AbortSignal.any([stopping, late]))
   } catch (error) {
     const why = late.aborted ? `no whole answer within ${DEADLINE_MS / 1000} s` : messageOf(error)
-    throw new Error(`${target.url} does not answer: ${why}`)
+    throw new Error(`${target.given} does not answer: ${why}`)
   }
 }
 
