@@ -191,6 +191,8 @@ const MISTAKES: readonly (readonly [object, string])[] = [
   [{ server: { ...SERVER, terminationGracePeriodSeconds: 30 } }, 'server.terminationGracePeriodSeconds'],
   [{ client: { ...CLIENT, config: { ...CLIENT.config, grace: '1h' } } }, 'client.terminationGracePeriodSeconds'],
   [{ router: { enabled: true, config: { grace: '35001ms' } } }, 'router.terminationGracePeriodSeconds'],
+  [{ server: { ...SERVER, mounts: [{ secret: 'more', path: '/tls/' }] } }, 'server.mounts: /tls is taken'],
+  [{ client: { ...CLIENT, mounts: [1, 2].map(() => ({ secret: 'more', path: '/more' })) } }, 'client.mounts: /more is'],
 ]
 
 const folder = mkdtempSync(join(tmpdir(), 'sallyport-chart-'))
@@ -409,6 +411,12 @@ describe.each(['helm', 'helm3'] as const)('%s', name => {
       )
       const missing = names.filter(value => !renders.flat().some(text => text.includes(`${ODD} ${value}`)))
       expect(missing).toEqual([])
+    })
+
+    test('a long grace is a whole number', () => {
+      const text = render(name, { server: { ...SERVER, terminationGracePeriodSeconds: 1_000_000 } })
+      expect(text).toMatch(/terminationGracePeriodSeconds: 1000000$/m)
+      expect(text).toContain('--termination-grace, 1000000s')
     })
 
     test('Secrets are mounted whatever their names', () => {

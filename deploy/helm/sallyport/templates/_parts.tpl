@@ -90,6 +90,18 @@ tolerations: {{ toJson . }}
 {{- end }}
 {{- end }}
 
+{{/* What the pods of a component and its check have. Takes a dict of "root" and "name". */}}
+{{- define "sallyport.container" -}}
+{{- $container := include (printf "sallyport.%s.container" .name) .root }}
+{{- $taken := dict }}
+{{- range (fromYaml $container).volumeMounts }}
+{{- $path := .mountPath | trimSuffix "/" }}
+{{- if hasKey $taken $path }}{{ fail (printf "%s.mounts: %s is taken" $.name $path) }}{{ end }}
+{{- $_ := set $taken $path true }}
+{{- end }}
+{{- $container }}
+{{- end }}
+
 {{- define "sallyport.mountedVolumes" -}}
 {{- range $i, $mount := .mounts }}
 - { name: mount-{{ $i }}, secret: { secretName: {{ $mount.secret | quote }} } }
@@ -108,7 +120,7 @@ annotations: {{ toJson (merge (dict "checksum/settings" (list .config .routes | 
 {{- $seconds := mulf (trimSuffix $unit $grace) (get (dict "ms" 0.001 "s" 1 "m" 60 "h" 3600 "d" 86400) $unit) }}
 {{- $given := .part.terminationGracePeriodSeconds }}
 {{- if lt (float64 $given) (addf $seconds 15) }}{{ fail (printf "%s.terminationGracePeriodSeconds: at least 15 more than grace" .name) }}{{ end }}
-{{- $given }}
+{{- int64 $given }}
 {{- end }}
 
 {{- define "sallyport.autoscaler" -}}
@@ -170,8 +182,8 @@ spec:
   {{- include "sallyport.placement" .part | nindent 2 }}
   containers:
     - name: {{ .name }}
-      args: [check, {{ .name }}, --termination-grace, {{ .part.terminationGracePeriodSeconds }}s]
-      {{- include (printf "sallyport.%s.container" .name) .root | nindent 6 }}
+      args: [check, {{ .name }}, --termination-grace, {{ int64 .part.terminationGracePeriodSeconds }}s]
+      {{- include "sallyport.container" . | nindent 6 }}
   volumes:
     {{- include (printf "sallyport.%s.volumes" .name) .root | nindent 4 }}
 {{- end }}
