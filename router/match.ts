@@ -13,9 +13,16 @@ type Match =
   | { readonly kind: 'ambiguous'; readonly reason: string }
 
 const NONE: Match = { kind: 'none' }
-const REFUSED: Match = { kind: 'ambiguous', reason: 'the path has a dot segment, a backslash, a NUL or the like' }
+const REFUSED: Match = {
+  kind: 'ambiguous',
+  reason: 'the path has a dot segment, a backslash, a control character or the like',
+}
 const TOO_MANY_WAYS: Match = { kind: 'ambiguous', reason: 'the path can be read in too many ways' }
 const MANY_WAYS: Match = { kind: 'ambiguous', reason: 'the path can be read in ways that lead to different routes' }
+const NO_LAST_NAME: Match = {
+  kind: 'ambiguous',
+  reason: 'nothing behind the last slash can be a name, whose route demands more',
+}
 const MANY_NAMES: Match = { kind: 'ambiguous', reason: 'a name that must be on a list can be read in several ways' }
 
 /** The parts of a request that matter for matching. */
@@ -52,7 +59,7 @@ function withoutName(table: CompiledTable, request: MatchInput, segments: readon
   if (route?.slash && route.segments.length === last) return match
   const names = segments.map(segment => (segment === '' ? NO_NAME : segment))
   const named = routeOf(matchHosts(table, request, names))
-  return named === undefined || named === route || !isGuarded(named) ? match : MANY_WAYS
+  return named === undefined || named === route || !isGuarded(named) ? match : NO_LAST_NAME
 }
 
 function isGuarded({ verifier, callers, allowed, answer }: CompiledRoute): boolean {

@@ -4,7 +4,8 @@
  * The path is forwarded byte for byte. Matching on it is safe only if the upstream cannot read a different path from the same
  * bytes. So a path is *plain* (the usual case, found in one pass over its characters), or:
  *
- * - it is refused: backslash or `%5c`, NUL, overlong UTF-8, `%u002f`, `#`, and segments that decode to `.` or `..` in any reading;
+ * - it is refused: backslash or `%5c`, control characters, overlong UTF-8, `%u002f`, `#`, and segments that decode to `.` or `..` in any
+ *   reading;
  * - or it has readings: the strict one, which splits only at `/`, and one for each order in which a server may split at `%2f`,
  *   drop `;parameters`, merge slashes, take `//host` for a host, and decode twice (`STEPS`). A server may also keep escapes that
  *   need not be, and take nothing for a name. All must lead to the same route, or the request is refused.
@@ -40,9 +41,12 @@ export function isPlainPath(path: string, end: number): boolean {
   return true
 }
 
-/** In a decoded path: dot segments, backslash, NUL, overlong UTF-8, and `%uXXXX` for ASCII or what looks like it, which IIS decodes. */
+/**
+ * In a decoded path: dot segments, backslash, control characters and line separators (`$` and `.` in a pattern know only some of them),
+ * overlong UTF-8, and `%uXXXX` for ASCII or what looks like it, which IIS decodes.
+ */
 const REFUSED =
-  /%[uU](?:00[0-7]|[fF]{2}|221[56]|2024|2044)|\/\.{1,2}(?:\/|$)|[\\\0]|[\xc0\xc1][\x80-\xbf]|\xe0[\x80-\x9f]|\xf0[\x80-\x8f]|\xf8[\x80-\x87]|\xfc[\x80-\x83]/
+  /%[uU](?:00[0-7]|[fF]{2}|221[56]|2024|2044)|\/\.{1,2}(?:\/|$)|\\|[^ -~\x80-\xff]|\xc2[\x80-\x9f]|\xe2\x80[\xa8\xa9]|[\xc0\xc1][\x80-\xbf]|\xe0[\x80-\x9f]|\xf0[\x80-\x8f]|\xf8[\x80-\x87]|\xfc[\x80-\x83]/
 const ESCAPE = /%([0-9a-f]{2})/gi
 
 /** Decodes percent escapes once, into latin1. An invalid escape stays as it is. */
@@ -61,9 +65,8 @@ function characterOf(_escape: string, hex: string): string {
 
 /**
  * What servers do to a path before they split it at its slashes and decode the segments: none, some or all, in any order. Fastify 4
- * drops all behind a `;`. A path that is decoded and passed on like that ends at a `?` or `#`. Slashes at the beginning are merged, or
- * a host follows them: two or more for `new URL(path, base)`, two for others. In most languages, `$` in a pattern also matches
- * before a last line break (in Java, before any of Unicode).
+ * drops all behind a `;`, and Bottle bytes that are no UTF-8. A path that is decoded and passed on like that ends at a `?` or `#`. Slashes
+ * at the beginning are merged, or a host follows them: two or more for `new URL(path, base)`, two for others.
  */
 const STEPS: ReadonlyArray<(path: string) => string> = [
   path => path.replace(/%2f/gi, '/'),
@@ -75,8 +78,13 @@ const STEPS: ReadonlyArray<(path: string) => string> = [
   path => path.replace(/^\/{2,}/, '/'),
   path => path.replace(/^\/\/[^/]*/, ''),
   path => path.replace(/^\/{2,}[^/]*/, ''),
-  path => path.replace(/(?:%0d%0a|%0[ad]|%c2%85|%e2%80%a[89])$/i, ''),
+  path => path.replace(/(?:%[89a-f][0-9a-f])+/gi, withoutInvalid),
 ]
+
+function withoutInvalid(escapes: string): string {
+  const text = Buffer.from(escapes.replaceAll('%', ''), 'hex').toString()
+  return text.includes('\ufffd') ? encodeURIComponent(text.replaceAll('\ufffd', '')) : escapes
+}
 
 /** Escapes of what a path cannot have as it is (RFC 3986 section 3.3), in capitals (section 2.1). */
 const NEEDED = /%([01][0-9A-F]|2[0235Ff]|3[CEF]|5[B-E]|60|7[BCDF]|[89A-F][0-9A-F])/g

@@ -54,7 +54,7 @@ it('says why there is none', () => {
     '403 route "inner" matches, but its allow.callers does not',
   )
   expect(why('http://h/inner/../api')).toBe(
-    '400 refused (400): the path has a dot segment, a backslash, a NUL or the like',
+    '400 refused (400): the path has a dot segment, a backslash, a control character or the like',
   )
   for (const rest of [
     '//evil.example',

@@ -69,6 +69,13 @@ describe('the readings of a path', () => {
       '/%u0061',
       '/a%uFF0fb',
       '/a%uFf0Fb',
+      '/a%0ab',
+      '/a%0D%0A',
+      '/a%09b',
+      '/a%7f',
+      '/a%c2%85b',
+      '/a%e2%80%a8',
+      '/a%E2%80%A9',
       '*',
       'x',
     ]) {
@@ -88,13 +95,19 @@ describe('the readings of a path', () => {
     expect(read('//a/b')).toEqual([['', 'a', 'b'], [NO_NAME, 'a', 'b'], ['a', 'b'], ['b']])
   })
 
-  it('differ if an escape need not be, or ends a line', () => {
+  it('differ without what is no UTF-8', () => {
+    expect(read('/adm%ffin')).toEqual([['adm\xffin'], ['adm%ffin'], ['admin']])
+    expect(read('/%c3admin%80')).toContainEqual(['admin'])
+    expect(read('/caf%E9')).toEqual([['caf\xe9'], ['caf']])
+    expect(read('/%E2%82%AC%F0%9F%98%80')).toHaveLength(1)
+    expect(read('/%ff./.%ff')).toBeUndefined()
+  })
+
+  it('differ if an escape need not be', () => {
     expect(read('/a%41')).toEqual([['aA'], ['a%41']])
     expect(read('/%40scope%2fa')).toEqual([['@scope/a'], ['%40scope/a'], ['@scope', 'a'], ['%40scope', 'a']])
     expect(read('/%e2%82%ac')).toHaveLength(2)
     expect(read('/%E2%82%AC%20%25%22')).toHaveLength(1)
-    for (const end of ['%0a', '%0D', '%0d%0A', '%c2%85', '%E2%80%A8', '%E2%80%A9'])
-      expect(read(`/admin${end}`), end).toContainEqual(['admin'])
     expect(read('/100%')).toEqual([['100%']])
     for (const end of ['%?', '%3?', '%F?x']) expect(read(`/a${end}`), end).toBeUndefined()
   })

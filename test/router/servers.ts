@@ -58,6 +58,7 @@ export const SERVERS: Readonly<Record<string, Reading>> = {
   'fastify 5': path => split(path).map(decode),
   starlette: path => split(decode(path).replace(/\n$/, '')),
   'java, $ in a pattern': path => split(decode(path).replace(/(?:\r\n|[\r\n])$/, '')),
+  bottle: path => split(Buffer.from(decode(path), 'latin1').toString().replaceAll('\ufffd', '')),
   'python, wsgi': path => split(decode(path)),
   'python, urlsplit': path => split(decode(path.replace(/^\/\/[^/]*/, ''))),
   'python, urlparse': path => split(decode(path.replace(/^\/\/[^/]*/, '').replace(/;[^/]*$/, ''))),

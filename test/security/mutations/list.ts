@@ -892,7 +892,7 @@ export const MUTATIONS: readonly Mutation[] = [
     edits: [
       [
         'router/match.ts',
-        'if (others.some(other => routeOf(matchHosts(table, request, other)) !== route)) return MANY_WAYS',
+        'if (others.some(other => routeOf(withoutName(table, request, other)) !== route)) return MANY_WAYS',
         '',
       ],
     ],
