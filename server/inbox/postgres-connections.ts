@@ -1,5 +1,5 @@
 /** The connections of a server to PostgreSQL. If one breaks, all are replaced. */
-import type { Client, ClientConfig, Notification, Pool, PoolConfig } from 'pg'
+import type { Client, ClientConfig, Notification, Pool, PoolConfig, QueryConfig, QueryResult, QueryResultRow } from 'pg'
 import type { Guard } from '../../protocol/base/guard.ts'
 import { readPlain } from '../../protocol/base/plain-file.ts'
 import { within } from '../pause.ts'
@@ -36,6 +36,7 @@ export class Connections {
   /** Listens for notifications, and renews the lease. */
   readonly listener: Client
   readonly readers: Pool
+  readonly #readers = new Set<Client>()
   readonly #session: string
   readonly #guard: Guard
 
@@ -60,8 +61,13 @@ export class Connections {
     // It listens to none that breaks while it is verified, although that would end the process. The query fails anyway.
     const connected = guard((reader: Client) => {
       reader.on('error', () => {})
+      this.#readers.add(reader)
     })
     this.readers.on('connect', connected)
+    this.readers.on(
+      'remove',
+      guard((reader: Client) => void this.#readers.delete(reader)),
+    )
     this.listener.on('notification', heard)
   }
 
@@ -107,12 +113,26 @@ export class Connections {
 
   /** Destroys them, since the server may not answer any more. */
   destroy(): void {
-    for (const { connection } of [this.writer, this.listener] as unknown as {
-      connection: { stream: { destroy(): void } }
-    }[])
-      connection.stream.destroy()
+    for (const client of [this.writer, this.listener, ...this.#readers]) streamOf(client).destroy()
     this.readers.end().catch(() => {})
   }
+
+  /** Asks a reader that may take longer than the others. It is used for nothing else. */
+  async askPatiently<Asked>(ms: number, ask: (query: Query) => Promise<Asked>): Promise<Asked> {
+    const reader = await this.readers.connect()
+    try {
+      await reader.query(`SET statement_timeout = ${ms}`)
+      return await ask(text => reader.query({ text, query_timeout: ms } as QueryConfig))
+    } finally {
+      reader.release(true)
+    }
+  }
+}
+
+type Query = <Row extends QueryResultRow>(text: string) => Promise<QueryResult<Row>>
+
+function streamOf(client: Client): { destroy(): void } {
+  return (client as unknown as { connection: { stream: { destroy(): void } } }).connection.stream
 }
 
 /** Rejects with an {@link UnusableError} if the password cannot be read. */

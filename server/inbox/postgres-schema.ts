@@ -69,9 +69,6 @@ export async function examine(client: Client): Promise<void> {
 /** Creates the tables if they do not exist. Rejects with an {@link UnusableError} if they cannot be used. */
 export async function prepare(client: Client): Promise<void> {
   await inTransaction(client, 'COMMIT', () => makeUsable(client))
-  await client.query(
-    "DELETE FROM parts WHERE came < now() - interval '1 day' AND NOT EXISTS (SELECT FROM messages WHERE messages.id = parts.id)",
-  )
 }
 
 /** Does the same, and resolves to what `look` finds. Then takes everything back, so that nothing has changed. */

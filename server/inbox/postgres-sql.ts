@@ -26,6 +26,11 @@ export interface ChangeRow {
   readonly lane?: string
 }
 
+export interface PartKey {
+  readonly id: string
+  readonly n: number
+}
+
 /** This server, and for how long after their expiry it still respects leases. */
 export interface Self {
   readonly server: string
@@ -410,6 +415,16 @@ export const FORGET = `WITH old AS (DELETE FROM messages WHERE seq IN (
     SELECT seq FROM messages WHERE state = $1 AND state <> 'waiting' AND changed < $2 LIMIT ${SWEEP_BATCH} FOR UPDATE SKIP LOCKED) RETURNING id),
   gone AS (DELETE FROM parts WHERE id IN (SELECT id FROM old))
   SELECT count(*) AS messages FROM old`
+
+/**
+ * Deletes parts whose message did not come within a day, among those that follow one of them. Returns the last that it has looked at.
+ * Such parts remain when a server dies while it stores a long body.
+ */
+export const DELETE_ORPHANS = `WITH page AS MATERIALIZED (
+    SELECT id, n, came FROM parts WHERE (id, n) > ($1, $2::int) ORDER BY id, n LIMIT ${SWEEP_BATCH}),
+  gone AS (DELETE FROM parts USING page WHERE parts.id = page.id AND parts.n = page.n
+    AND page.came < now() - interval '1 day' AND NOT EXISTS (SELECT FROM messages WHERE messages.id = page.id))
+  SELECT ${cut('id', MAX_CHARS)}, n FROM page ORDER BY page.id DESC, n DESC LIMIT 1`
 
 /** When the newest of the surplus delivered messages was delivered. */
 export const NEWEST_SURPLUS =

@@ -43,6 +43,13 @@ export interface PostgresOptions extends PostgresLogin {
 /** Long enough to survive one renewal that runs into the query timeout, and the one after it. */
 const LEASE_MS = 30_000
 export const QUERY_MS = 8000
+/** How long it may take to count what is stored, as the store opens. It takes a second per million webhooks. */
+const COUNT_MS = 120_000
+/** How long one sweep looks for parts without a message, and how long none does after they have looked at all. */
+const ORPHANS_MS = 300
+const ORPHANS_REST_MS = 3_600_000
+/** Before all parts. */
+const NO_PART: sql.PartKey = { id: '', n: -1 }
 /**
  * For changes that are retried one by one after their group failed. The group may have waited for locks for two seconds, and webhooks wait
  * behind it before they do the same. So this is less than half of what they may take, and each waits for locks only briefly.
@@ -96,6 +103,9 @@ export class PostgresStore extends GroupedStore {
   /** After an outage: until then, leases of other servers may look expired although they are alive. */
   #graceEndsMs = 0
   #opened = 0
+  /** The sweeps have looked for orphans among the parts up to this one. */
+  #checkedPart = NO_PART
+  #orphansRestEndMs = 0
   /** When messages expired of which we have not heard, since that sweep was not answered. */
   #unheard: number | undefined
   #committing: Promise<unknown> = Promise.resolve()
@@ -165,7 +175,7 @@ export class PostgresStore extends GroupedStore {
       if (this.#opened++ > 0) this.#graceEndsMs = performance.now() + this.#leaseMs
       return { open: true, contents, setAside: undefined }
     } catch (error) {
-      await this.#disconnect()
+      if (this.#connections === connections) await this.#disconnect()
       throw isUnusable(error) ? new UnusableError((error as Error).message, { cause: error }) : error
     }
   }
@@ -205,7 +215,7 @@ export class PostgresStore extends GroupedStore {
     } catch (error) {
       if (this.#connections !== connections) return
       const isOver = performance.now() >= this.#leaseEndsMs
-      if (isOver || endsConnection(error)) this.lost(error as Error)
+      if (isOver || endsConnection(error)) this.#broken(error as Error, connections)
       // Somebody has locked the table, for example. Until the lease ends, our lanes are still ours.
       else this.#scheduleBeat(connections)
     }
@@ -274,9 +284,12 @@ export class PostgresStore extends GroupedStore {
   }
 
   async #contents(connections: Connections): Promise<Contents> {
-    const counts = await connections.readers.query<Contents['counts'][number]>(sql.COUNTS)
-    const lanes = await connections.readers.query<Contents['lanes'][number]>(sql.LANES)
-    return { counts: counts.rows, lanes: lanes.rows, ...(await this.#rules(connections)) }
+    const counted = await connections.askPatiently(COUNT_MS, async query => {
+      const { rows: counts } = await query<Contents['counts'][number]>(sql.COUNTS)
+      const { rows: lanes } = await query<Contents['lanes'][number]>(sql.LANES)
+      return { counts, lanes }
+    })
+    return { ...counted, ...(await this.#rules(connections)) }
   }
 
   // Changes.
@@ -369,8 +382,15 @@ export class PostgresStore extends GroupedStore {
   /** Turns an error into a {@link StoreError}. If one of the connections broke, all are reopened, unless they were already. */
   #failed(error: unknown, connections: Connections): StoreError {
     if (error instanceof StoreError) return error
-    if (this.#connections === connections && endsConnection(error)) this.lost(error as Error)
+    if (endsConnection(error)) this.#broken(error as Error, connections)
     return storeErrorOf(error)
+  }
+
+  #broken(error: Error, connections: Connections): void {
+    if (this.#connections !== connections) return
+    if (this.isOpen) this.lost(error)
+    // The opening fails, and is tried again. It may take minutes.
+    else connections.destroy()
   }
 
   // Queries.
@@ -425,14 +445,29 @@ export class PostgresStore extends GroupedStore {
     this.#unheard = at
     const expired = await this.#ask<Message & QueryResultRow>(sql.EXPIRE, [at])
     this.#unheard = undefined
-    const deleted = await this.#deleteOld(at, keep).catch((error: StoreError) => {
+    const failed = (error: StoreError) => {
       this.logger.warn(
         { ...this.place, err: { message: error.message } },
         'a sweep of the inbox could not delete what is old',
       )
       return 0
-    })
-    return { expired, more: Math.max(expired.length, deleted) === sql.SWEEP_BATCH }
+    }
+    const deleted = await this.#deleteOld(at, keep).catch(failed)
+    const more = Math.max(expired.length, deleted) === sql.SWEEP_BATCH
+    if (!more) await this.#deleteOrphans().catch(failed)
+    return { expired, more }
+  }
+
+  /** Goes on where the last sweep has ended. */
+  async #deleteOrphans(): Promise<void> {
+    const startMs = performance.now()
+    if (startMs < this.#orphansRestEndMs) return
+    do {
+      const { id, n } = this.#checkedPart
+      const [last] = await this.#ask<sql.PartKey & QueryResultRow>(sql.DELETE_ORPHANS, [id, n])
+      this.#checkedPart = last ?? NO_PART
+      if (last === undefined) this.#orphansRestEndMs = startMs + ORPHANS_REST_MS
+    } while (this.#checkedPart !== NO_PART && performance.now() < startMs + ORPHANS_MS)
   }
 
   /** Returns the larger number of messages that it deleted, of either state. */

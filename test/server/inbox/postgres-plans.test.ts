@@ -35,6 +35,7 @@ const READS: Record<string, readonly string[]> = {
   ...{ EXPIRE: ['messages ending', 'messages messages_pkey'], EXPIRED: ['messages settled'] },
   ...{ FORGET: ['messages messages_pkey', 'messages settled', 'parts parts_pkey'] },
   NEWEST_SURPLUS: ['messages settled'],
+  DELETE_ORPHANS: ['messages messages_id_key', 'parts parts_pkey'],
   // It counts all of them.
   COUNTS: ['messages Seq Scan'],
   ...{ append: ['messages same', 'parts parts_pkey'], 'append all': ['messages same'] },

@@ -165,6 +165,97 @@ describe.runIf(needs('postgres'))('a real one', () => {
     await postgres.query('DROP FUNCTION tell CASCADE', 'sallyport')
   })
 
+  test('with parts that somebody has locked opens, and what is left of long bodies goes once they are free', async () => {
+    await (await start()).close()
+    const old = "now() - interval '2 days'"
+    await postgres.query(
+      `INSERT INTO sallyport_inbox.parts SELECT 'left' || i, n, 'x', ${old} FROM generate_series(1, 2500) AS i, generate_series(0, 1) AS n;
+       INSERT INTO sallyport_inbox.parts VALUES ('new', 1, 'x', now())`,
+      'sallyport',
+    )
+    const other = await another()
+    await other.query('BEGIN; LOCK TABLE sallyport_inbox.parts')
+    const store = await start({ queryMs: 1000 })
+    expect(store.stats().open).toBe(true)
+    const keep = { deadMs: 1, deliveredMs: 1, maxDelivered: 1, rulesMs: 1 }
+    expect(await store.sweep(NOW, keep)).toMatchObject({ expired: [] })
+    expect(logged.at(-1)).toContain('a sweep of the inbox could not delete what is old')
+    await other.end()
+    await append(store, message('kept', { expires: NOW * 2 }))
+    await postgres.query(`UPDATE sallyport_inbox.parts SET came = ${old} WHERE id = 'kept'`, 'sallyport')
+    const parts = async () =>
+      await postgres.query('SELECT id, n FROM sallyport_inbox.parts ORDER BY id, n', 'sallyport')
+    const rest = [
+      ['kept', 0],
+      ['kept', 1],
+      ['new', 1],
+    ].map(([id, n]) => ({ id, n }))
+    await eventually(async () => {
+      await store.sweep(NOW, keep)
+      expect(await parts()).toEqual(rest)
+    })
+  })
+
+  describe('with so much that counting takes longer than a query may', () => {
+    const queryMs = unhurried(500)
+    class SlowClient extends pg.Client {
+      override query = ((...asked: unknown[]) => {
+        const [first] = asked as [string | pg.QueryConfig]
+        if (typeof first === 'string' || !first.text.includes('"refusedBytes"'))
+          return super.query(...(asked as [string]))
+        const slept = `FROM (SELECT pg_sleep(${(3 * queryMs) / 1000})) AS slow, messages`
+        return super.query({ ...first, text: first.text.replace('FROM messages', slept) })
+      }) as pg.Client['query']
+    }
+    class SlowPool extends pg.Pool {
+      constructor(config: pg.PoolConfig) {
+        super({ ...config, Client: SlowClient })
+        this.on('connect', reader => SlowPool.connected(reader))
+      }
+      static connected: (reader: Client) => void = () => {}
+    }
+    const stored = async () => {
+      const store = await start()
+      await append(store, message('a'))
+      await store.close()
+    }
+    const counting = () =>
+      postgres.query("SELECT FROM pg_stat_activity WHERE query LIKE '%pg_sleep%' AND wait_event = 'PgSleep'")
+
+    test('opens', async () => {
+      await stored()
+      const store = over({ Pool: SlowPool as unknown as typeof pg.Pool }, { queryMs })
+      await store.start()
+      expect(contentsOf(store)).toMatchObject({ counts: [{ messages: 1 }], lanes: [{ messages: 1 }] })
+      expect(logged.filter(line => line.includes('is away'))).toEqual([])
+    })
+
+    test('is opened once more if a connection breaks meanwhile', async () => {
+      await stored()
+      const store = over({ Pool: SlowPool as unknown as typeof pg.Pool }, { queryMs, leaseMs: 6 * queryMs })
+      const started = store.start()
+      await until(async () => (await counting()).length === 1)
+      await postgres.query("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'WITH busy%'")
+      await started
+      await until(() => store.stats().open)
+      expect(logged.filter(line => line.includes('is away'))).toHaveLength(1)
+      expect(await store.list({ limit: 9 })).toHaveLength(1)
+    })
+
+    test('is not waited for as it closes', async () => {
+      await stored()
+      const store = over({ Pool: SlowPool as unknown as typeof pg.Pool }, { queryMs: 20_000 })
+      const readers: Client[] = []
+      SlowPool.connected = reader => void readers.push(reader)
+      const started = store.start()
+      await until(async () => (await counting()).length === 1)
+      await store.close()
+      await started
+      const streams = readers.map(reader => (reader as unknown as { connection: { stream: Socket } }).connection.stream)
+      expect(streams.map(({ destroyed }) => destroyed)).toEqual([true])
+    })
+  })
+
   describe('that does not answer in time', () => {
     /** The answer to the next query like this is lost. */
     let unanswered: RegExp | undefined
