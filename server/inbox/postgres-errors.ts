@@ -11,6 +11,8 @@ const REFUSED = /^(22|23|40|55P03)/
 const FULL = '53100'
 /** All readers were busy for too long. Their connections work. `pg` has no code for that. */
 const NO_READER = 'timeout exceeded when trying to connect'
+/** It warns as it commits if its queue of notifications is getting full. */
+const QUEUE_WARNING = 'asyncQueueFillWarning'
 /** Tells PostgreSQL's own codes from those of a socket. */
 const SQLSTATE = /^[\dFHPX][\dA-Z]{4}$/
 
@@ -26,6 +28,20 @@ export function endsConnection(error: unknown): boolean {
   const code = codeOf(error)
   if (code === '' && (error as Error).message === NO_READER) return false
   return !SQLSTATE.test(code) || BROKEN.test(code)
+}
+
+export interface PostgresNotice {
+  readonly message?: string | undefined
+  readonly code?: string | undefined
+  readonly routine?: string | undefined
+}
+
+/**
+ * Whether PostgreSQL warns, as it commits, that the commit lacks something: an operator has cancelled its wait for a standby, for example.
+ * The code of a notice tells a warning in every language.
+ */
+export function warnsOfCommit({ code = '', routine }: PostgresNotice): boolean {
+  return !code.startsWith('00') && routine !== QUEUE_WARNING
 }
 
 export function storeErrorOf(error: unknown): StoreError {

@@ -13,7 +13,14 @@ import type { Logger } from '../../protocol/base/log.ts'
 import { within } from '../pause.ts'
 import { GroupedStore, UnusableError } from './grouped-store.ts'
 import { Connections, configOf, type Package, type PostgresLogin } from './postgres-connections.ts'
-import { endsConnection, isUnusable, refusesChange, storeErrorOf } from './postgres-errors.ts'
+import {
+  endsConnection,
+  isUnusable,
+  type PostgresNotice,
+  refusesChange,
+  storeErrorOf,
+  warnsOfCommit,
+} from './postgres-errors.ts'
 import * as sql from './postgres-sql.ts'
 import {
   type Change,
@@ -354,9 +361,16 @@ export class PostgresStore extends GroupedStore {
     const results = (await all([...begun, ...asked], undo)).slice(begun.length)
     const rows = results.flatMap(({ rows }, i) => Array.from({ length: steps[i]!.changes }, (_, nr) => rows[nr]))
     const news = new Set(changes.flatMap((change, i) => sql.eventOf(change, rows[i]) ?? []))
+    const warnings: string[] = []
+    const hear = this.guard((notice: PostgresNotice) => {
+      if (warnsOfCommit(notice)) warnings.push(String(notice.message))
+    })
+    writer.on('notice', hear)
     const told = news.size === 0 ? [] : [ask(sql.notify(this.#server, news))]
-    const ended = (await all([...told, writer.query('COMMIT')], undo)).at(-1)!
+    const ended = (await all([...told, writer.query('COMMIT')], undo).finally(() => writer.off('notice', hear))).at(-1)!
     if (ended.command !== 'COMMIT') throw new Error('PostgreSQL rolled the transaction back')
+    // It has committed, so everything is read again.
+    if (warnings.length > 0) throw new Error(`PostgreSQL warned of a commit: ${warnings[0]}`)
     const ofRules = changes.filter(change => change.op === 'rules' || change.op === 'pause')
     this.#rulesChanges.push(...ofRules)
     if (ofRules.length > 0 && this.#connections === connections) this.#reload(connections)

@@ -10,6 +10,7 @@ import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vite
 import type { Logger } from '../../../protocol/base/log.ts'
 import { Attempts } from '../../../server/inbox/attempts.ts'
 import { openPostgres, type PostgresOptions, PostgresStore } from '../../../server/inbox/postgres.ts'
+import { warnsOfCommit } from '../../../server/inbox/postgres-errors.ts'
 import { problemOf } from '../../../server/inbox/postgres-schema.ts'
 import { readPostgresUrl } from '../../../server/inbox/postgres-url.ts'
 import type { Contents, Message, StoreError } from '../../../server/inbox/store.ts'
@@ -46,6 +47,14 @@ describe('a URL', () => {
     expect(() => readPostgresUrl(url)).toThrow(problem)
     expect(() => readPostgresUrl(url)).toThrow(/^(?!.*opensesame)/)
   })
+})
+
+test.each([
+  [{ code: '01000', routine: 'SyncRepWaitForLSN' }, true],
+  [{ code: '01000', routine: 'asyncQueueFillWarning' }, false],
+  [{ code: '00000', routine: 'other' }, false],
+])('as it commits, a notice %o', (notice, warns) => {
+  expect(warnsOfCommit(notice)).toBe(warns)
 })
 
 test.each([
@@ -447,6 +456,30 @@ describe.runIf(needs('postgres'))('a real one', () => {
     await expect(bad).rejects.toMatchObject({ kind: 'away' })
     expect(await Promise.all(good)).toMatchObject([{ status: 'stored' }, { status: 'stored' }])
     expect(store.stats().open).toBe(true)
+  })
+
+  test('a webhook for whose copy at a standby nobody waits any more was not stored for sure, and is known if it comes again', async () => {
+    const store = await start()
+    const standby = async (change: string) => {
+      await postgres.query(`ALTER SYSTEM ${change}`)
+      await postgres.query('SELECT pg_reload_conf()')
+    }
+    await standby("SET synchronous_standby_names = 'none'")
+    try {
+      await until(
+        async () => (await postgres.query('SHOW synchronous_standby_names'))[0]!.synchronous_standby_names !== '',
+      )
+      const unsure = Promise.allSettled([append(store, message('a', { dedupe: 'a' }))])
+      const cancelled =
+        "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE query = 'COMMIT' AND wait_event = 'SyncRep'"
+      await until(async () => (await postgres.query(cancelled)).length > 0)
+      expect(await unsure).toMatchObject([{ status: 'rejected', reason: { kind: 'away' } }])
+      expect(logged.at(-1)).toContain('PostgreSQL warned of a commit: canceling wait for synchronous replication')
+    } finally {
+      await standby('RESET synchronous_standby_names')
+    }
+    await until(() => store.stats().open)
+    expect(await append(store, message('b', { dedupe: 'a' }))).toEqual({ status: 'duplicate', id: 'a' })
   })
 
   test('killed and started again: offline meanwhile, and what was stored is still there', async () => {
