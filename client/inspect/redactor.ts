@@ -25,16 +25,23 @@ const BASIC = /\b(basic +)([\w+/-]{4,}=*)/gi
  * Where its value ends can only be guessed, unlike in a URL that is known to be one.
  */
 const PARAMETER =
-  /((?:(?:^|[?&;#]) {0,16}|[\s/,"']|\\u0026)([\w%+.[\]-]{1,128})(?:=| {1,16}=(?!=)|\\u003d))((?:[^&\s"'<>#\\]|'(?=\w))*[^&\s"'<>#\\;,])/gi
+  /((?:\\u0026|(?:^|[?&;#]) {0,16}|[^\w%+.[\]-])([\w%+.[\]-]{1,128})(?:=| {1,16}=(?!=)|\\u003d))((?:[^&\s"'<>#\\]|'(?=\w))*[^&\s"'<>#\\;,])/gi
+/**
+ * What comes before a value in quotation marks, in a log, HTML or code: `password="x y"`, `password: 'x'`. In a text that the same mark
+ * began, it ends that text.
+ */
+const QUOTED =
+  /(^|[^\w%+.[\]-])([\w%+.[\]-]{1,128})(?:\\{0,63}["'])?\s{0,16}(?::?=>?|:)\s{0,16}(?!\\{0,63}\1(?<=["']))(\\{0,63}["']|&(?:quot|#3[49]);)/g
 /** Text without a sign that ends a parameter. Something in it may be encoded. */
 const RUN = /(?:[^&\s"'<>\\]|'(?=\w))+/g
 /** A member in text that is not JSON, or is quoted JSON: `\"token\": \"...\"`. The lookbehind keeps a long run of backslashes from starting a search at each. */
-const MEMBER = /(?<!\\)(\\{0,63}["'])([\w$.-]{1,64})(\1\s{0,16}[:=]\s{0,16})(?:(\1)(.*?)(\1|$)|(-?\d[\w.+-]*))/gs
+const MEMBER =
+  /(?<!\\)(\\{0,63}["'])([\w$.-]{1,64})(\1\s{0,16}(?:[:=]|=>)\s{0,16})(?:(\1)((?:\\{3}.|\\.|.)*?)(\1|$)|(-?\d[\w.+-]*))/gs
 const SCHEME = /^((?:basic|bearer|digest|negotiate|token|aws4-hmac-sha256) +)(.+)$/is
 const LITERAL = /[^\s,\]}"]*/y
 const PLAIN_VALUE = /^(?:null|true|false|"")?$/
 /** The name of a form part. It also matches text in a file name that looks like one. */
-const PART_NAME = /\bname(?:\*=[\w-]*'[\w-]*'| {0,16}=) {0,16}"?([^"\r\n;]+)/gi
+const PART_NAME = /\bname(?:\*=[\w-]*'[\w-]*'| {0,16}=) {0,16}(?:"((?:\\.|[^"\\\r\n])+)|([^"\r\n;]+))/gi
 const PART_TYPE = /^content-type:[ \t]*(.+)/im
 const PART_ENCODING = /^content-transfer-encoding:[ \t]*(?:base64|quoted-printable)/im
 /** A line of a head in a text, or of YAML. */
@@ -71,9 +78,9 @@ export class Redactor {
 
   path(path: string): string {
     this.#tags = 0
-    const query = path.indexOf('?')
-    if (query < 0) return this.#whole(path, 0)
-    return `${this.#whole(path.slice(0, query), 0)}?${this.#whole(path.slice(query + 1), 0)}`
+    const end = path.search(/[?#]/)
+    if (end < 0) return this.#whole(path, 0)
+    return this.#whole(path.slice(0, end), 0) + path[end]! + this.#whole(path.slice(end + 1), 0)
   }
 
   /** Redacts according to the content type. Undefined if the body cannot be searched. */
@@ -87,8 +94,8 @@ export class Redactor {
 
   #typed(text: string, contentType: string, depth = 0): string {
     if (/^application\/x-www-form-urlencoded\b/i.test(contentType)) return this.#whole(text, depth)
-    const [, boundary] = /^multipart\/.*\bboundary="?([^";,\s]+)/i.exec(contentType) ?? []
-    if (boundary !== undefined) return this.#parts(text, `--${boundary}`, depth)
+    const boundary = /^multipart\//i.test(contentType) ? boundaryOf(text, contentType) : undefined
+    if (boundary !== undefined) return this.#parts(text, boundary, depth)
     return depth === 0 ? this.text(text) : this.#value(text, depth)
   }
 
@@ -97,7 +104,7 @@ export class Redactor {
     const parts = text.split(boundary).map(part => {
       const head = /^(.*?)(\r?\n\r?\n)/s.exec(part)
       if (head === null) return this.text(part)
-      const names = Array.from(head[1]!.matchAll(PART_NAME), ([, name]) => name!)
+      const names = Array.from(head[1]!.matchAll(PART_NAME), ([, quoted, name]) => quoted ?? name!)
       const value = part.slice(head[0].length).replace(/\r?\n$/, '')
       const end = part.slice(head[0].length + value.length)
       const isSecret = PART_ENCODING.test(head[1]!) || names.some(name => isSecretMember(plainest(name)))
@@ -115,7 +122,10 @@ export class Redactor {
 
   /** Redacts members, parameters and tokens anywhere in the text. */
   text(text: string, depth = 0): string {
-    return this.#redacted(text, depth, members => this.#parameters(members, depth))
+    // Each string of JSON was read alone, and no mark in it ends a value outside.
+    return this.#redacted(text, depth, members =>
+      this.#parameters(isJson(members) ? members : this.#quotedValues(members), depth),
+    )
   }
 
   /** For what is a URL, a query, a form, or JSON as a whole. */
@@ -166,11 +176,28 @@ export class Redactor {
     return text
       .replaceAll(PARAMETER, (_, start: string, name: string, value: string) => {
         // In a sentence or in code, `code` and `state` are no sign of a secret.
-        const isSecret = /^[ \t/,]/.test(start) ? isSecretField : isSecretMember
+        const isSecret = /^[^\w%+.[\]?&;#\r\n"'\\-]/.test(start) ? isSecretField : isSecretMember
         const end = isSecret(plainest(name)) ? 0 : secretStart(value)
         return start + value.slice(0, end) + this.#hidden(value.slice(end))
       })
       .replaceAll(RUN, run => (/%u?[0-9a-f]{2}/i.test(run) ? this.#pair(run, depth) : run))
+  }
+
+  #quotedValues(text: string): string {
+    let out = ''
+    let from = 0
+    for (const { 0: all, 1: before, 2: name, 3: mark, index } of text.matchAll(QUOTED)) {
+      const isSecret = /^[?&;#\r\n"']?$/.test(before!) ? isSecretMember : isSecretField
+      if (index < from || !isSecret(plainest(name!))) continue
+      const start = index + all.length
+      // As in `href="/?token="`, the mark may end a URL.
+      if (/[?&#]/.test(before!) && !/^\w/.test(text.slice(start, start + 1))) continue
+      const end = quoteEnd(text, start, mark!)
+      if (end === start) continue
+      out += text.slice(from, start) + this.tag(text.slice(start, end))
+      from = end
+    }
+    return from === 0 ? text : out + text.slice(from)
   }
 
   #member([all, quote, name, between, open, text, close, number]: string[]): string {
@@ -213,21 +240,32 @@ export class Redactor {
 function secretStart(pair: string): number {
   let from = 0
   for (let at = pair.indexOf('='); at >= 0; at = pair.indexOf('=', from)) {
-    const words = plainest(pair.slice(from, at)).split(/[^\w$.[\]-]+/)
-    if (isSecretMember(words.findLast(word => /[a-z]/i.test(word)) ?? '')) return at + 1
+    const raw = pair.slice(from, at)
     from = at + 1
+    if (!/[a-z%]/i.test(raw)) continue
+    const name = plainest(raw)
+    const word = name.split(/[^\w$.[\]-]+/).findLast(each => /[a-z]/i.test(each)) ?? ''
+    if (isSecretMember(word) || isSecretMember(name.split(/[?&;#/]/).at(-1)!)) return at + 1
   }
   return pair.length
 }
 
 function isJson(text: string): boolean {
-  if (!/^\s*["[{]/.test(text)) return false
+  // An exception takes long.
+  if (!/^\s*(?:".*"|\[.*\]|\{.*\})\s*$/s.test(text)) return false
   try {
     JSON.parse(text)
     return true
   } catch {
     return false
   }
+}
+
+/** As the content type names it or, where that is missing or wrong, as the first part begins. */
+function boundaryOf(text: string, contentType: string): string | undefined {
+  const [, quoted, plain] = /\bboundary\s*=\s*(?:"([^"]+)|([^\s";,]+))/i.exec(contentType) ?? []
+  const named = quoted ?? plain
+  return named !== undefined && text.includes(`--${named}`) ? `--${named}` : /^--.*\S/m.exec(text)?.[0]
 }
 
 /** Whether it decodes to `user:password`. */
@@ -269,6 +307,18 @@ function stringEnd(text: string, at: number): number {
     let slashes = 0
     while (text[quote - 1 - slashes] === '\\') slashes++
     if (slashes % 2 === 0) return quote + 1
+  }
+  return text.length
+}
+
+/** Where the value that begins at `start` ends. A mark before a letter, or behind ` name=`, is not its end. */
+function quoteEnd(text: string, start: number, mark: string): number {
+  for (let at = start; at < text.length; at++) {
+    if (text.startsWith(mark, at) && !/^\w/.test(text.slice(at + mark.length, at + mark.length + 1))) {
+      if (!/\s[\w.-]+=$/.test(text.slice(Math.max(start, at - 64), at))) return at
+    }
+    // What is escaped twice has three before it.
+    if (text[at] === '\\') at += text.startsWith('\\\\\\', at) ? 3 : 1
   }
   return text.length
 }

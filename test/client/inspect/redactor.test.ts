@@ -100,8 +100,10 @@ const urlIn = (text: string) =>
   (text.startsWith('{') ? `/?${encode(text)}` : text).replaceAll(/[\s"'<>\\\u00e9]/g, char => `%${hex(char)}`)
 /** One character per byte, and no line breaks. */
 const lineOf = (text: string) => text.replaceAll(/[\n\t]/g, char => `%${hex(char)}`)
+/** In quotation marks of either kind. */
+const marked = (text: string) => text.replaceAll(/["'\\]/g, String.raw`\$&`)
 /** `?` and `#` have one meaning in a path. */
-const pathOf = (text: string) => (/^\/[^;{?%]*(?:\?[^#]*)?$/.test(text) ? urlIn(text) : `/?${encode(text)}`)
+const pathOf = (text: string) => (/^\/[^;{?%#]*(?:[?#].*)?$/s.test(text) ? urlIn(text) : `/?${encode(text)}`)
 
 /** Each shows {@link SHOWN} around the text. */
 const PLACES: Readonly<Record<string, (text: string) => string>> = {
@@ -122,6 +124,9 @@ const PLACES: Readonly<Record<string, (text: string) => string>> = {
   'a part of JSON': text => body(part('\r\ncontent-type: application/json', JSON.stringify([SHOWN, text])), MULTIPART),
   'a part that is a form': text => body(part(`\r\nContent-Type: ${FORM}`, `a=${SHOWN}&to=${encode(text)}`), MULTIPART),
   HTML: text => body(`<p>${SHOWN}</p><a href="${urlIn(text)}">${SHOWN}</a>`, 'text/html'),
+  'a value in quotation marks': text => body(`${SHOWN} password="${marked(text)}" user="${SHOWN}"`, 'text/plain'),
+  'a value in single marks': text => body(`${SHOWN} { token: '${marked(text)}', user: '${SHOWN}' }`, 'text/plain'),
+  'an attribute of HTML': text => body(`<a data-token = "${text.replaceAll('"', '&quot;')}">${SHOWN}</a>`, 'text/html'),
   'a line': text => body(`${SHOWN}\n${urlIn(text)}\n`, 'text/plain'),
 }
 
@@ -157,6 +162,40 @@ describe('a secret', () => {
   })
 
   const cases: Readonly<Record<string, string>> = {
+    'in quotation marks': body(`level=info password="x ${SECRET}" user=me`),
+    'in single quotation marks': body(`PASSWORD='x ${SECRET}'\n`),
+    'in quotation marks that are encoded': body(`<p>password=&quot;x ${SECRET}&quot;</p>`),
+    'in quotation marks that are quoted': body(String.raw`log 6" \"token=\"x \\\" ${SECRET}\"`),
+    'in quotation marks, behind an empty value': body(`<a href="/?token="><input password="" data-token="${SECRET}">`),
+    'behind a value that does not end': body(`token="x\nuser=me password="${SECRET}"\n`),
+    'in quotation marks in a query in a log': body(`GET /x?a=1&code="${SECRET}" 200`),
+    'behind any sign': body(Array.from('$:!*@~^`=\xe9', sign => `a${sign}password=${SECRET} `).join('')),
+    'behind an apostrophe': body(`note: 'tis, password="${SECRET}"`),
+    'in marks that are cut off': body(`password = "x ${SECRET}`),
+    'in an object of JavaScript': body(`{ user: 'me', password: 'x ${SECRET}' }`),
+    'in an object of Python': body(`{'user': 'me', 'password': "it's ${SECRET}", 'token': 'it\\'s ${SECRET}'}`),
+    'in an object of Ruby': body(`{"user"=>"me", "password"=>"x ${SECRET}", :token=>"${SECRET}"}`),
+    'in an object of Java': body(`User{password=${SECRET}, to=Login(token=${SECRET})}`),
+    'in a fragment with a question mark': redactor.path(`/x#token=a?${SECRET}`),
+    'in a name with other signs': redactor.path(`/x?to'ken=${SECRET}&pass%22word=${SECRET}`),
+    'in a part, with spaces around the boundary': body(
+      part('', SHOWN) + part('', SECRET, 'token'),
+      'multipart/form-data; boundary = b',
+    ),
+    'in a part with no boundary named': body(part('', SHOWN) + part('', SECRET, 'token'), 'multipart/form-data'),
+    'in a part with spaces behind its boundary': body(
+      part('', SHOWN).replace('--b', '--b \t') + part('', SECRET, 'token'),
+      'multipart/form-data',
+    ),
+    'in a part with another boundary named': body(
+      part('', SHOWN) + part('', SECRET, 'token'),
+      'multipart/form-data; boundary=c',
+    ),
+    'in a part with a space in its boundary': body(
+      (part('', SHOWN) + part('', SECRET, 'token')).replaceAll('--b', '--b c'),
+      'multipart/form-data; boundary="b c"',
+    ),
+    'in a part with a quotation mark in its name': body(part('', SECRET, String.raw`pass\"word`), MULTIPART),
     'in basic credentials in any field': field('x-forwarded-auth', `Basic ${BASIC}`),
     'in basic credentials in a text': body(`curl -H "Authorization: Basic ${BASIC}"`),
     'in a head in a text': body(`TRACE / HTTP/1.1\r\ncookie: a=${SECRET}\r\nX-My-Token: ${SECRET}\r\n`),
@@ -233,6 +272,9 @@ describe('what is no secret', () => {
     ['text/javascript', 'if (token === undefined) state = next(state); let code=read(a%2), key = map[i]'],
     ['text/plain', 'He uses basic authentication: 5 tokens, 100% of them. See //h.example/a@b\n'],
     ['text/css', 'a{width:50%;color:red}'],
+    ['text/html', '<input type="password" name="a" value="" data-token="" code="5" placeholder=\'Password\'>'],
+    ['text/javascript', 'go("/?token=" + a + "&state=" + b, "password=", "c") && (d == "token")'],
+    ['application/json', '{"prompt":"Enter your password: ","next":"Token = \'","last":"x"}'],
     ['application/json', '{"message":"exit code=1: a file is missing","tokens":5,"a b":"c=d; e=f"}'],
     [FORM, 'text=a+few+words;+and+more&to=https%3A%2F%2Fh.example%2F%3Fpage%3D1\r\n'],
   ])('stays as it is in %s', (type, text) => {
@@ -244,6 +286,9 @@ describe('what is no secret', () => {
       .path('/p;v=1/q;token=x/r?page=2&next=%2Fb%3Fq%3D%C3%BC%26code%3Dx+y&z=1')
       .replaceAll(/:\w+]/g, ']')
     expect(shown).toBe('/p;v=1/q;token=[redacted]?page=2&next=/b%3Fq%3D%C3%BC%26code%3D[redacted]&z=1')
+    expect(body('a="b" password="x y" c="d", e=\'f\'').replace(/:\w+]/, ']')).toBe(
+      'a="b" password="[redacted]" c="d", e=\'f\'',
+    )
     const link = field(
       'link',
       '<https://h.example/a?page=2&token=x>; rel="next", <https://h.example/a?page=9>; rel="last"',
