@@ -43,10 +43,17 @@ const BYTES = { typeMapping: { [RESP_TYPES.BLOB_STRING]: Buffer } }
 const MAX_MOVES = 5
 
 /**
- * When a host of an address, or the node that it redirected to, last kept a link waiting until its deadline. Others are tried before it.
+ * When a host of an address, or what it redirected to or named, last kept a link waiting until its deadline. Others are tried before it.
  * Otherwise a host that is off would use up every attempt.
  */
 const silentAt = new Map<string, number>()
+const MAX_SILENT = 64
+
+function noteSilent(host: string): void {
+  silentAt.delete(host)
+  silentAt.set(host, performance.now())
+  if (silentAt.size > MAX_SILENT) silentAt.delete(silentAt.keys().next().value!)
+}
 
 export class RedisLink {
   readonly #address: RedisAddress
@@ -83,7 +90,7 @@ export class RedisLink {
     if (signal?.aborted) throw new Error('closed')
     const link = new RedisLink(address, deadlineMs, listener)
     const late = link.#guard(() => {
-      if (link.#asked !== undefined) silentAt.set(link.#asked, performance.now())
+      if (link.#asked !== undefined) noteSilent(link.#asked)
       link.#end(new Error('Redis does not answer'))
     })
     const timer = setTimeout(late, deadlineMs)
@@ -140,11 +147,16 @@ export class RedisLink {
     const candidates =
       sentinel === undefined
         ? hosts.toSorted((a, b) => (silentAt.get(a) ?? 0) - (silentAt.get(b) ?? 0))
-        : askSentinels(this.#place, host => this.#clientFor(host, false), this.#deadlineMs / 4)
+        : askSentinels(
+            this.#place,
+            host => this.#clientFor(host, false),
+            host => silentAt.has(host),
+            this.#deadlineMs / 4,
+          )
     const errors: unknown[] = []
     let moves = 0
     for await (const candidate of candidates) {
-      if (sentinel === undefined) this.#asked = candidate
+      this.#asked = candidate
       for (let host: string | undefined = candidate; host !== undefined; ) {
         try {
           await this.#try(host, channel, key)

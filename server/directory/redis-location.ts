@@ -9,28 +9,32 @@ type ClientFor = (host: string) => RedisClient
 
 /**
  * Asks all Sentinels at once for the primary, and yields each `host:port` that they name. One that was cut off names an old primary. If the
- * first address was no good, the other Sentinels have `othersMs` left, since one that is down never answers.
+ * first address was no good, or `wasSilent`, the other Sentinels have `othersMs` left, since one that is down never answers.
  */
 export async function* askSentinels(
   { hosts, sentinel }: RedisLocation,
   clientFor: ClientFor,
+  wasSilent: (host: string) => boolean,
   othersMs: number,
 ): AsyncGenerator<string> {
   const clients = hosts.map(clientFor)
   const answers = clients.map((client, i) => askSentinel(client, sentinel!, i))
   const left = new Map(answers.entries())
   const named = new Set<string>()
+  const putOff: string[] = []
   let late: Promise<undefined> | undefined
   try {
     while (left.size > 0) {
       const answer = await Promise.race(late === undefined ? left.values() : [...left.values(), late])
-      if (answer === undefined) return
+      if (answer === undefined) break
       left.delete(answer.i)
       if (answer.host === undefined || named.has(answer.host)) continue
       named.add(answer.host)
-      yield answer.host
+      if (wasSilent(answer.host)) putOff.push(answer.host)
+      else yield answer.host
       late ??= pause(othersMs, undefined, { ref: false })
     }
+    yield* putOff
   } finally {
     for (const client of clients) endClient(client)
   }

@@ -78,6 +78,22 @@ describe.runIf(needs('redis'))('a link to the directory is refused', () => {
     link.close()
   })
 
+  test('once by an old primary that never answers, if the Sentinel that answers first names it', async () => {
+    const [old, primary] = [await Relay.start({ port: 0 }), await node({})]
+    old.target = primary.port
+    old.silent = true
+    const answered = Promise.withResolvers<void>()
+    const stale = await sentinelNaming(old.port, answered.resolve)
+    const other = await sentinelNaming(primary.port, () => answered.promise)
+    const url = `redis+sentinel://127.0.0.1:${stale},127.0.0.1:${other}/main`
+    await expect(open(url, unhurried(1000))).rejects.toThrow(new Error('Redis does not answer'))
+    for (let attempts = 0; attempts < 2; attempts++) {
+      const link = await open(url)
+      link.close()
+    }
+    await old.stop()
+  })
+
   test('by an old primary, within the deadline, if the other Sentinels never answer', async () => {
     const standby = await node({ lines: ['replicaof 127.0.0.1 1'] })
     const [stale, silent] = [await sentinelNaming(standby.port), await sentinelNaming(1, () => new Promise(() => {}))]
