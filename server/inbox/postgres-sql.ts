@@ -371,9 +371,14 @@ export const NEXT = `SELECT ${namesOf(String(MAX_CALLER_CHARS))}, owner NOT IN (
   WHERE runtime = $1 AND lane = $2 AND state = 'waiting' ORDER BY seq LIMIT $3`
 
 /** The callers of a page share what they may have, since they are needed only to read one message. */
-export const LIST = `SELECT ${namesOf(`16 * ${MAX_CALLER_CHARS} / $8::int`)} FROM messages WHERE ($1::text IS NULL OR runtime = $1) AND starts_with(lane, $2)
-  AND ($3::text IS NULL OR state = $3) AND received >= $4 AND starts_with(id, $5) AND starts_with(reason, $6)
-  AND seq < coalesce((SELECT min(seq) FROM messages WHERE id = ANY($7::text[])), 9e18::bigint) ORDER BY seq DESC LIMIT $8::int`
+const listOf = (isChosen: string) => `SELECT ${namesOf(`16 * ${MAX_CALLER_CHARS} / $8::int`)} FROM messages
+  WHERE ($1::text IS NULL OR runtime = $1) AND starts_with(lane, $2)
+  AND ($3::text IS NULL OR state = $3) AND received >= $4 AND ${isChosen} AND starts_with(reason, $6)
+  AND seq < coalesce((SELECT min(seq) FROM (SELECT seq FROM messages WHERE id = ANY($7::text[]) OFFSET 0) AS known), 9e18::bigint) ORDER BY seq DESC LIMIT $8::int`
+
+export const LIST = listOf('starts_with(id, $5)')
+/** For a whole id. No index finds the beginning of one in the order of every language. */
+export const LIST_WHOLE = listOf('id = $5')
 
 export const PART = `SELECT bytes FROM parts WHERE id = $1 AND n = $2 AND octet_length(bytes) <= ${MAX_PART_BYTES}`
 

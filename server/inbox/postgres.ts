@@ -50,6 +50,8 @@ export interface PostgresOptions extends PostgresLogin {
 /** Long enough to survive one renewal that runs into the query timeout, and the one after it. */
 const LEASE_MS = 30_000
 export const QUERY_MS = 8000
+/** The length of a whole id. */
+const ID_CHARS = 36
 /** How long it may take to count what is stored, as the store opens. It takes a second per million webhooks. */
 const COUNT_MS = 120_000
 /** How long one sweep looks for parts without a message, and how long none does after they have looked at all. */
@@ -446,7 +448,8 @@ export class PostgresStore extends GroupedStore {
 
   async list(filter: Filter): Promise<readonly Message[]> {
     const { runtime, lane = '', state, since = 0, id = '', reason = '', before = [], limit } = filter
-    return await this.#ask(sql.LIST, [runtime, lane, state, since, id, reason, before, limit])
+    const statement = id.length < ID_CHARS ? sql.LIST : sql.LIST_WHOLE
+    return await this.#ask(statement, [runtime, lane, state, since, id, reason, before, limit])
   }
 
   /** What has expired is reported even if the rest of the sweep fails, or it was not answered: then by the next one. */

@@ -31,7 +31,12 @@ const CHANGES: Record<string, sql.PostgresChange[]> = {
 /** How each statement finds its rows in the large tables. */
 const READS: Record<string, readonly string[]> = {
   ...{ SAME: ['messages same'], NEXT: ['messages waiting'], WAITING: ['messages waiting'], PART: ['parts parts_pkey'] },
-  ...{ LIST: ['messages messages_pkey'], LANES: ['messages waiting'], OWNED: ['messages waiting'] },
+  ...{
+    LIST: ['messages messages_id_key', 'messages messages_pkey'],
+    LIST_WHOLE: ['messages messages_id_key'],
+    LANES: ['messages waiting'],
+    OWNED: ['messages waiting'],
+  },
   ...{ EXPIRE: ['messages ending', 'messages messages_pkey'], EXPIRED: ['messages settled'] },
   ...{ FORGET: ['messages messages_pkey', 'messages settled', 'parts parts_pkey'] },
   NEWEST_SURPLUS: ['messages settled'],

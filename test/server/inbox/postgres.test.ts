@@ -482,6 +482,24 @@ describe.runIf(needs('postgres'))('a real one', () => {
     expect(await append(store, message('b', { dedupe: 'a' }))).toEqual({ status: 'duplicate', id: 'a' })
   })
 
+  test('a message is found by its whole id through the index, and by the beginning of its id', async () => {
+    const asked: string[] = []
+    class NotedPool extends pg.Pool {
+      override query = ((...all: unknown[]) => {
+        asked.push(String(all[0]))
+        return super.query(...(all as [string]))
+      }) as pg.Pool['query']
+    }
+    const store = over({ Pool: NotedPool as unknown as typeof pg.Pool })
+    await store.start()
+    const ids = ['0b5f1c2e-0000-4000-8000-000000000001', '0b5f1c2e-0000-4000-8000-000000000002']
+    for (const id of ids) await append(store, message(id))
+    for (const id of ids) expect(await store.list({ id, limit: 9 })).toMatchObject([{ id }])
+    expect(asked.at(-1)).toContain(' id = $5')
+    expect(await store.list({ id: ids[0]!.slice(0, 35), limit: 9 })).toHaveLength(2)
+    expect(await store.list({ id: ids[0]!, state: 'dead', limit: 9 })).toEqual([])
+  })
+
   test('killed and started again: offline meanwhile, and what was stored is still there', async () => {
     const store = await start({ queryMs: 1000 })
     await append(store, message('a'))
