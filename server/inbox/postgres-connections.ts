@@ -1,4 +1,4 @@
-/** The connections of a server to PostgreSQL. If one breaks, all are replaced. */
+/** The connections of a server to PostgreSQL. If the writer or the listener breaks, all are replaced; a reader is replaced alone. */
 import type { Client, ClientConfig, Notification, Pool, PoolConfig, QueryConfig, QueryResult, QueryResultRow } from 'pg'
 import type { Guard } from '../../protocol/base/guard.ts'
 import { readPlain } from '../../protocol/base/plain-file.ts'

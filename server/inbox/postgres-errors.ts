@@ -9,8 +9,6 @@ const BROKEN = /^(08|57P|25006|25P03)/
 /** The change itself is impossible, or conflicted with another one. */
 const REFUSED = /^(22|23|40|55P03)/
 const FULL = '53100'
-/** All readers were busy for too long. Their connections work. `pg` has no code for that. */
-const NO_READER = 'timeout exceeded when trying to connect'
 /** It warns as it commits if its queue of notifications is getting full. */
 const QUEUE_WARNING = 'asyncQueueFillWarning'
 /** Tells PostgreSQL's own codes from those of a socket. */
@@ -26,7 +24,6 @@ export function refusesChange(error: unknown): boolean {
 
 export function endsConnection(error: unknown): boolean {
   const code = codeOf(error)
-  if (code === '' && (error as Error).message === NO_READER) return false
   return !SQLSTATE.test(code) || BROKEN.test(code)
 }
 

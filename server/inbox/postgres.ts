@@ -269,8 +269,7 @@ export class PostgresStore extends GroupedStore {
       this.#reloadTimer = undefined
       this.shared.reload()
     })
-    const failed = this.guard((error: unknown) => {
-      this.#failed(error, connections)
+    const failed = this.guard(() => {
       // PostgreSQL refused to read them now, for example because it has too many connections. Nobody tells of the change again.
       if (isCurrent()) this.#reloadTimer ??= setTimeout(retry, RELOAD_MS).unref()
     })
@@ -395,7 +394,7 @@ export class PostgresStore extends GroupedStore {
     return Math.max(0, Math.ceil(this.#graceEndsMs - performance.now()))
   }
 
-  /** Turns an error into a {@link StoreError}. If one of the connections broke, all are reopened, unless they were already. */
+  /** Turns an error into a {@link StoreError}. If the writer or the listener broke, all are reopened, unless they were already. */
   #failed(error: unknown, connections: Connections): StoreError {
     if (error instanceof StoreError) return error
     if (endsConnection(error)) this.#broken(error as Error, connections)
@@ -418,7 +417,8 @@ export class PostgresStore extends GroupedStore {
       const { rows } = await connections.readers.query<Row>(text, [...values])
       return rows
     } catch (error) {
-      throw this.#failed(error, connections)
+      // A reader that broke is replaced by the next one. If PostgreSQL is gone, the others break, too.
+      throw storeErrorOf(error)
     }
   }
 

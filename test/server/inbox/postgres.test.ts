@@ -298,11 +298,15 @@ describe.runIf(needs('postgres'))('a real one', () => {
       await until(() => states.join() === 'false,true')
     })
 
-    test('as rules are read again: all connections are opened anew, and the rules are read', async () => {
+    test('as rules are read again: they are read once more, and the store stays open', async () => {
       const { store, states } = await begin()
+      const told: unknown[] = []
+      store.shared.onRules = ({ rules }) => told.push(rules)
       unanswered = / AS rules, seen/
       await store.apply({ op: 'rules', runtime: 'demo', rules: 'x', at: NOW })
-      await until(() => states.join() === 'false,true')
+      await eventually(() => expect(told.at(-1)).toEqual([{ runtime: 'demo', rules: 'x', seen: NOW }]))
+      expect(unanswered).toBeUndefined()
+      expect(states).toEqual([])
     })
 
     test('as a webhook is stored: that has failed, and is not tried again', async () => {
@@ -318,7 +322,7 @@ describe.runIf(needs('postgres'))('a real one', () => {
       const keep = { deadMs: 10_000, deliveredMs: 1, maxDelivered: 1, rulesMs: 1 }
       unanswered = /^UPDATE messages SET state = 'dead'/
       await expect(store.sweep(NOW + 2000, keep)).rejects.toMatchObject({ kind: 'away' })
-      await until(() => states.join() === 'false,true')
+      expect(states).toEqual([])
       const sweep = async () => {
         const { expired, more } = await store.sweep(NOW + 3000, keep)
         return [expired.map(({ id }) => id).sort(), more]
@@ -498,6 +502,23 @@ describe.runIf(needs('postgres'))('a real one', () => {
     expect(asked.at(-1)).toContain(' id = $5')
     expect(await store.list({ id: ids[0]!.slice(0, 35), limit: 9 })).toHaveLength(2)
     expect(await store.list({ id: ids[0]!, state: 'dead', limit: 9 })).toEqual([])
+  })
+
+  test('one reader whose connection breaks fails its question alone, and the store stays open', async () => {
+    const store = await start()
+    const states: boolean[] = []
+    store.onState = state => void states.push(state.open)
+    const other = await another()
+    await other.query('BEGIN; LOCK TABLE sallyport_inbox.rules')
+    const asked = Promise.allSettled([store.sweep(NOW, { deadMs: 1, deliveredMs: 1, maxDelivered: 1, rulesMs: 1 })])
+    const broken = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'DELETE FROM rules%'"
+    await until(async () => (await postgres.query(broken)).length > 0)
+    expect(await asked).toMatchObject([{ status: 'fulfilled' }])
+    await other.end()
+    expect(logged.at(-1)).toContain('a sweep of the inbox could not delete what is old')
+    expect(await append(store, message('a'))).toMatchObject({ status: 'stored' })
+    expect(await store.list({ limit: 9 })).toHaveLength(1)
+    expect(states).toEqual([true])
   })
 
   test('killed and started again: offline meanwhile, and what was stored is still there', async () => {
