@@ -138,14 +138,19 @@ async function prepare(file: OutputFile, force: boolean, keepRights: boolean): P
   }
 }
 
+/** As many as Linux follows. */
+const MAX_LINKS = 40
+
 /** Where a file is, or would be if it existed. */
-async function behindLinks(path: string): Promise<string> {
+async function behindLinks(path: string, left = MAX_LINKS): Promise<string> {
   try {
     return await realpath(path)
   } catch (error) {
     const isMissing = (error as NodeJS.ErrnoException).code === 'ENOENT'
     const target = isMissing ? await readlink(path).catch(() => undefined) : undefined
-    return target === undefined ? path : behindLinks(resolve(await realpath(dirname(path)), target))
+    if (target === undefined) return path
+    if (left === 0) throw error
+    return await behindLinks(resolve(await realpath(dirname(path)), target), left - 1)
   }
 }
 

@@ -105,6 +105,12 @@ test('with force, a link that leads nowhere stays a link, and what it names is c
   expect((await lstat(join(folder, 'run/first'))).isSymbolicLink()).toBe(true)
 })
 
+test('with force, a link whose way leads through what is missing to itself is an error', async () => {
+  await symlink('missing/../cert', join(folder, 'cert'))
+  await expect(writeFiles([file('cert', 'new')], { force: true })).rejects.toThrow('ENOENT')
+  expect(await readdir(folder)).toEqual(['cert'])
+})
+
 test("with force it is replaced as a whole, and a secret does not inherit the old file's mode", async () => {
   await writeFile(join(folder, 'key'), 'old', { mode: 0o644 })
   await writeFiles([file('key', 'new', true)], { force: true })
