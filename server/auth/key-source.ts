@@ -24,6 +24,7 @@ export interface KeySource {
 
 export const MAX_KEY_SET_BYTES = 64 * 1024
 const MAX_KEYS = 64
+const MAX_MODULUS_BITS = 16_384n
 /** Most keys of one type that have the same `kid`, or none. A token is tried with each of them, which strangers could exploit. */
 export const MAX_ALIKE = 8
 const SECRET_MEMBERS = ['d', 'p', 'q', 'dp', 'dq', 'qi', 'oth', 'k']
@@ -86,13 +87,13 @@ const ROCA_PRIMES = [
 ].concat([103, 107, 109, 113, 127, 131, 137, 139, 149, 151, 157, 163, 167])
 
 /**
- * At least 2048 bits, since no token is verified with less (RFC 7518 section 3.3). Keys of a broken generator (ROCA, CVE-2017-15361) are
+ * At least 2048 bits, since no token is verified with less (RFC 7518 section 3.3), and at most what OpenSSL verifies with. Keys of a broken generator (ROCA, CVE-2017-15361) are
  * a power of 65537 modulo each small prime. Anybody can factor them.
  */
 function hasSoundModulus(n: unknown): boolean {
   if (typeof n !== 'string') return false
   const modulus = BigInt(`0x${Buffer.from(n, 'base64url').toString('hex') || '0'}`)
-  if (modulus >> 2047n === 0n) return false
+  if (modulus >> 2047n === 0n || modulus >> MAX_MODULUS_BITS !== 0n || modulus % 2n === 0n) return false
   return !ROCA_PRIMES.every(prime => {
     const rest = Number(modulus % BigInt(prime))
     let power = 1

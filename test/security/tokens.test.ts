@@ -67,6 +67,11 @@ const USELESS: readonly [string, object][] = [
   ['a point of the wrong length', { x: 'AA', y: 'AA' }],
   ['a point that is not on its curve', { x: 'A'.repeat(43), y: 'A'.repeat(43) }],
   ['a short modulus', { alg: undefined, kty: 'RSA', e: 'AQAB', n: randomBytes(128).toString('base64url') }],
+  ['an even modulus', { alg: undefined, kty: 'RSA', e: 'AQAB', n: Buffer.alloc(256, 0xfe).toString('base64url') }],
+  [
+    'a modulus that is too long',
+    { alg: undefined, kty: 'RSA', e: 'AQAB', n: Buffer.alloc(2049, 0xff).toString('base64url') },
+  ],
 ]
 
 function check(promise: Promise<unknown>): Promise<string> {
