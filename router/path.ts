@@ -11,6 +11,8 @@
  *   need not be, and take nothing for a name. All must lead to the same route, or the request is refused.
  */
 
+import { isUtf8 } from 'node:buffer'
+
 /** Segments of every reading. The strict one is the first. */
 type PathReadings = ReadonlyArray<readonly string[]>
 
@@ -65,8 +67,8 @@ function characterOf(_escape: string, hex: string): string {
 
 /**
  * What servers do to a path before they split it at its slashes and decode the segments: none, some or all, in any order. Fastify 4
- * drops all behind a `;`, and Bottle bytes that are no UTF-8. A path that is decoded and passed on like that ends at a `?` or `#`. Slashes
- * at the beginning are merged, or a host follows them: two or more for `new URL(path, base)`, two for others.
+ * drops all behind a `;`. A path that is decoded and passed on like that ends at a `?` or `#`. Slashes at the beginning are merged, or
+ * a host follows them: two or more for `new URL(path, base)`, two for others.
  */
 const STEPS: ReadonlyArray<(path: string) => string> = [
   path => path.replace(/%2f/gi, '/'),
@@ -78,16 +80,10 @@ const STEPS: ReadonlyArray<(path: string) => string> = [
   path => path.replace(/^\/{2,}/, '/'),
   path => path.replace(/^\/\/[^/]*/, ''),
   path => path.replace(/^\/{2,}[^/]*/, ''),
-  path => path.replace(/(?:%[89a-f][0-9a-f])+/gi, withoutInvalid),
 ]
 
-function withoutInvalid(escapes: string): string {
-  const text = Buffer.from(escapes.replaceAll('%', ''), 'hex').toString()
-  return text.includes('\ufffd') ? encodeURIComponent(text.replaceAll('\ufffd', '')) : escapes
-}
-
-/** Escapes of what a path cannot have as it is (RFC 3986 section 3.3), in capitals (section 2.1). */
-const NEEDED = /%([01][0-9A-F]|2[0235Ff]|3[CEF]|5[B-E]|60|7[BCDF]|[89A-F][0-9A-F])/g
+/** Escapes of what cannot be in a path as it is, in capitals (RFC 3986 section 2.1). */
+const NEEDED = /%(2[035Ff]|3F|[89A-F][0-9A-F])/g
 const NEEDLESS = new RegExp(`(?!${NEEDED.source})%[0-9a-fA-F]{2}`)
 
 /** What a capture takes and no literal is, since their characters are bytes. */
@@ -117,8 +113,10 @@ export function readPath(path: string, end: number): PathReadings | undefined {
     if (REFUSED.test(decoded)) return undefined
     readings.push(...readSegments(each))
     for (const step of STEPS) texts.add(step(each))
-    // Some servers decode twice.
+    // Some servers decode twice, and Bottle drops what is no UTF-8.
     if (decoded !== each && decoded.search(ESCAPE) >= 0) texts.add(decoded)
+    const bytes = Buffer.from(decoded, 'latin1')
+    if (!isUtf8(bytes)) texts.add(Buffer.from(bytes.toString().replaceAll('\ufffd', '')).toString('latin1'))
   }
   return readings
 }
