@@ -92,8 +92,8 @@ export class StoredWebhooks implements InboxOperations {
         ledger.move('dead', 'waiting')
         lanes.add(message.runtime, message.lane, 1)
       }
-      // It may have become a dead letter after it was listed.
-      else lanes.doubt()
+      // It may have become a dead letter after it was listed, or somebody else may have replayed it.
+      lanes.doubt()
       lanes.retryNow(message.runtime, message.lane)
       logger.info({ runtime: message.runtime, inboxId: message.id }, 'webhook replayed by an operator')
       done.push(message.id)

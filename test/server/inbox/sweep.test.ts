@@ -138,6 +138,16 @@ test('a webhook that an operator replays while it becomes a dead letter waits ag
   expect(store.asked.filter(what => what === 'lanes')).toHaveLength(1)
 })
 
+test('a dead letter that two operators replay at once is counted once from the next sweep on', async () => {
+  const { store, inbox, sweeps } = await start()
+  await store.apply({ op: 'update', id: 'a', set: { state: 'dead' }, at: Date.now() })
+  const replay = () => inbox.operations.replay({ id: 'a', limit: 1 })
+  expect(await Promise.all([replay(), replay()])).toEqual([['a'], ['a']])
+  await sweeps(1)
+  expect(inbox.stats()).toMatchObject({ messages: { waiting: 2, dead: 0 } })
+  expect(store.asked.filter(what => what === 'lanes')).toHaveLength(1)
+})
+
 test('a webhook behind one that an operator drops while it ends waits on from the next sweep on', async () => {
   const { store, inbox, sweeps } = await start()
   const { promise, resolve } = Promise.withResolvers<void>()
