@@ -64,10 +64,10 @@ export class Connections {
       this.#readers.add(reader)
     })
     this.readers.on('connect', connected)
-    this.readers.on(
-      'remove',
-      guard((reader: Client) => void this.#readers.delete(reader)),
-    )
+    const removed = guard((reader: Client) => {
+      this.#readers.delete(reader)
+    })
+    this.readers.on('remove', removed)
     this.listener.on('notification', heard)
   }
 
