@@ -9,8 +9,8 @@ const BROKEN = /^(08|57P|25006|25P03)/
 /** The change itself is impossible, or conflicted with another one. */
 const REFUSED = /^(22|23|40|55P03)/
 const FULL = '53100'
-/** It warns as it commits if its queue of notifications is getting full. */
-const QUEUE_WARNING = 'asyncQueueFillWarning'
+/** Warns that a commit no longer waits for its standbys, since an operator has cancelled that or the server is shutting down. */
+const NO_STANDBY = 'SyncRepWaitForLSN'
 /** Tells PostgreSQL's own codes from those of a socket. */
 const SQLSTATE = /^[\dFHPX][\dA-Z]{4}$/
 
@@ -29,16 +29,12 @@ export function endsConnection(error: unknown): boolean {
 
 export interface PostgresNotice {
   readonly message?: string | undefined
-  readonly code?: string | undefined
   readonly routine?: string | undefined
 }
 
-/**
- * Whether PostgreSQL warns, as it commits, that the commit lacks something: an operator has cancelled its wait for a standby, for example.
- * The code of a notice tells a warning in every language.
- */
-export function warnsOfCommit({ code = '', routine }: PostgresNotice): boolean {
-  return !code.startsWith('00') && routine !== QUEUE_WARNING
+/** Whether no standby may have what was committed. The message depends on the language. Triggers and extensions warn as well. */
+export function lacksStandby({ routine }: PostgresNotice): boolean {
+  return routine === NO_STANDBY
 }
 
 export function storeErrorOf(error: unknown): StoreError {

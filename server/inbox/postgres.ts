@@ -16,10 +16,10 @@ import { Connections, configOf, type Package, type PostgresLogin } from './postg
 import {
   endsConnection,
   isUnusable,
+  lacksStandby,
   type PostgresNotice,
   refusesChange,
   storeErrorOf,
-  warnsOfCommit,
 } from './postgres-errors.ts'
 import * as sql from './postgres-sql.ts'
 import {
@@ -364,14 +364,14 @@ export class PostgresStore extends GroupedStore {
     const news = new Set(changes.flatMap((change, i) => sql.eventOf(change, rows[i]) ?? []))
     const warnings: string[] = []
     const hear = this.guard((notice: PostgresNotice) => {
-      if (warnsOfCommit(notice)) warnings.push(String(notice.message))
+      if (lacksStandby(notice)) warnings.push(String(notice.message))
     })
     writer.on('notice', hear)
     const told = news.size === 0 ? [] : [ask(sql.notify(this.#server, news))]
     const ended = (await all([...told, writer.query('COMMIT')], undo).finally(() => writer.off('notice', hear))).at(-1)!
     if (ended.command !== 'COMMIT') throw new Error('PostgreSQL rolled the transaction back')
     // It has committed, so everything is read again.
-    if (warnings.length > 0) throw new Error(`PostgreSQL warned of a commit: ${warnings[0]}`)
+    if (warnings.length > 0) throw new Error(`no standby may have a commit: ${warnings[0]}`)
     const ofRules = changes.filter(change => change.op === 'rules' || change.op === 'pause')
     this.#rulesChanges.push(...ofRules)
     if (ofRules.length > 0 && this.#connections === connections) this.#reload(connections)
@@ -424,16 +424,18 @@ export class PostgresStore extends GroupedStore {
 
   async next(runtime: string, lane: string, limit: number): Promise<readonly Message[] | undefined> {
     const key = keyOf(runtime, lane)
-    if (this.#owned.get(key) !== true) {
+    let isOurs = this.#owned.get(key) === true
+    if (!isOurs) {
       const { status } = await this.#applyOwn({ op: 'claim', runtime, lane })
-      if (status === 'done') this.#owned.set(key, true)
-      else this.#owned.delete(key)
+      isOurs = status === 'done'
+      // A lane that is empty cannot be claimed again, although it may still be ours. Then the release is needed.
+      if (isOurs) this.#owned.set(key, true)
     }
     const asked = [runtime, lane, limit, this.#server, this.#graceMs]
     const rows = await this.#ask<Message & { busy: boolean }>(sql.NEXT, asked)
     this.#checkLease()
     const busy = rows.findIndex(row => row.busy)
-    if (rows.length > 0 && (busy === 0 || !this.#owned.has(key))) {
+    if (rows.length > 0 && (busy === 0 || !isOurs || !this.#owned.has(key))) {
       this.shared.release(runtime, lane, false)
       return undefined
     }

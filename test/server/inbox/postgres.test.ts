@@ -10,7 +10,7 @@ import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vite
 import type { Logger } from '../../../protocol/base/log.ts'
 import { Attempts } from '../../../server/inbox/attempts.ts'
 import { openPostgres, type PostgresOptions, PostgresStore } from '../../../server/inbox/postgres.ts'
-import { warnsOfCommit } from '../../../server/inbox/postgres-errors.ts'
+import { lacksStandby } from '../../../server/inbox/postgres-errors.ts'
 import { problemOf } from '../../../server/inbox/postgres-schema.ts'
 import { readPostgresUrl } from '../../../server/inbox/postgres-url.ts'
 import type { Contents, Message, StoreError } from '../../../server/inbox/store.ts'
@@ -50,11 +50,11 @@ describe('a URL', () => {
 })
 
 test.each([
-  [{ code: '01000', routine: 'SyncRepWaitForLSN' }, true],
-  [{ code: '01000', routine: 'asyncQueueFillWarning' }, false],
-  [{ code: '00000', routine: 'other' }, false],
-])('as it commits, a notice %o', (notice, warns) => {
-  expect(warnsOfCommit(notice)).toBe(warns)
+  ['SyncRepWaitForLSN', true],
+  ['asyncQueueFillWarning', false],
+  ['exec_stmt_raise', false],
+])('as it commits, a warning of %s', (routine, lacks) => {
+  expect(lacksStandby({ routine })).toBe(lacks)
 })
 
 test.each([
@@ -478,7 +478,7 @@ describe.runIf(needs('postgres'))('a real one', () => {
         "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE query = 'COMMIT' AND wait_event = 'SyncRep'"
       await until(async () => (await postgres.query(cancelled)).length > 0)
       expect(await unsure).toMatchObject([{ status: 'rejected', reason: { kind: 'away' } }])
-      expect(logged.at(-1)).toContain('PostgreSQL warned of a commit: canceling wait for synchronous replication')
+      expect(logged.at(-1)).toContain('no standby may have a commit: canceling wait for synchronous replication')
     } finally {
       await standby('RESET synchronous_standby_names')
     }
@@ -882,6 +882,18 @@ describe.runIf(needs('postgres'))('a real one', () => {
       expect(await attempt(a, 'dropped')).toMatchObject({ status: 'absent' })
       a.shared.release('demo', 'l', false)
       await until(async () => (await heads(b)) !== undefined)
+    })
+
+    test('a lane that is empty, and perhaps no longer ours, is still given back', async () => {
+      const [a, b] = [await start(), await start()]
+      await append(a, message('1'))
+      expect(await heads(a)).toEqual(['1'])
+      await a.apply({ op: 'update', id: '1', set: { state: 'delivered' }, at: NOW })
+      expect(await attempt(a, 'dropped')).toMatchObject({ status: 'absent' })
+      expect(await heads(a)).toEqual([])
+      a.shared.release('demo', 'l', true)
+      await append(b, message('2'))
+      await until(async () => (await heads(b))?.[0] === '2')
     })
 
     test('a lane that could not be given back can be given back again', async () => {
