@@ -69,6 +69,8 @@ describe('the readings of a path', () => {
       '/%u0061',
       '/a%uFF0fb',
       '/a%uFf0Fb',
+      '/.../a',
+      '/a/%2e%2e%2e',
       '/a%0ab',
       '/a%0D%0A',
       '/a%09b',
@@ -95,10 +97,24 @@ describe('the readings of a path', () => {
     expect(read('//a/b')).toEqual([['', 'a', 'b'], [NO_NAME, 'a', 'b'], ['a', 'b'], ['b']])
   })
 
+  it('differ without a session of ASP.NET', () => {
+    for (const path of ['/(S(x))/admin', '/%28S(x)%29/admin', '/(A(x)S(y))/admin']) {
+      expect(plain(path), path).toBe(false)
+      expect(
+        read(path)!.map(each => each.join('/')),
+        path,
+      ).toContain('admin')
+    }
+    expect(read('/(a)/f(1).txt')).toHaveLength(1)
+    expect(plain('/f(1).txt')).toBe(true)
+  })
+
   it('differ without what is no UTF-8', () => {
-    expect(read('/adm%ffin')).toEqual([['adm\xffin'], ['adm%ffin'], ['admin']])
+    expect(read('/adm%ffin')).toEqual([['adm\xffin'], ['adm%ffin'], ['adm\xc3\xbfin'], ['admin']])
     expect(read('/%c3admin%80')).toContainEqual(['admin'])
-    expect(read('/caf%E9')).toEqual([['caf\xe9'], ['caf']])
+    // GBK and Shift-JIS.
+    for (const path of ['/%d6%d0%ce%c4', '/%93%fa%96%7b']) expect(read(path), path).toBeDefined()
+    expect(read('/caf%E9')).toEqual([['caf\xe9'], ['caf\xc3\xa9'], ['caf']])
     expect(read('/%E2%82%AC%F0%9F%98%80')).toHaveLength(1)
     expect(read('/%ff./.%ff')).toBeUndefined()
   })
@@ -109,8 +125,9 @@ describe('the readings of a path', () => {
     expect(read('/%e2%82%ac')).toHaveLength(2)
     expect(read('/%E2%82%AC%20%25')).toHaveLength(1)
     for (const sign of '"<>[]^`{|}') expect(read(`/a${encodeURIComponent(sign)}`), sign).toHaveLength(2)
-    expect(read('/100%')).toEqual([['100%']])
-    for (const end of ['%?', '%3?', '%F?x']) expect(read(`/a${end}`), end).toBeUndefined()
+    for (const end of ['%', '%?', '%3?', '%F?x', '%6=', '%2>/x', '%6@', '%zz', '%u00e9', '%25u0061', '%256='])
+      expect(read(`/a${end}`), end).toBeUndefined()
+    expect(read('/100%25:/%25zz')).toHaveLength(1)
   })
 
   it('are all orders in which servers split, drop parameters and merge slashes', () => {

@@ -35,7 +35,23 @@ const TABLES = [
   },
 ]
 
-const TOKENS = ['/', '%2f', ';', '%3b', '.', '%2e', 'a', 'admin', '%61dmin', '%25', '%3f', '%0a', '%ff']
+const TOKENS = [
+  '/',
+  '%2f',
+  ';',
+  '%3b',
+  '.',
+  '%2e',
+  'a',
+  'admin',
+  '%61dmin',
+  '%25',
+  '%3f',
+  '%0a',
+  '%ff',
+  '%6=',
+  '(S(x))',
+]
 
 /** Nothing is no name at the root, which each of the tables has. */
 function nameOf(server: string): string {

@@ -1,3 +1,5 @@
+import { isUtf8 } from 'node:buffer'
+
 /** How servers read a path, each written down for itself: the decoded segments that the server matches on, or undefined if it refuses. */
 type Reading = (path: string) => string[] | undefined
 
@@ -22,6 +24,15 @@ function resolved(path: string): string {
   return `/${kept.join('/')}`
 }
 
+/** Any two characters are digits to it: `convertHexDigit`. */
+const digit = (sign: number): number => (sign & 0x1f) + (sign >> 6) * 0x19 - 0x10
+const decodeAsJetty = (text: string): string =>
+  text.replace(/%(..)/gs, (_, [high, low]: string) =>
+    String.fromCharCode((digit(high!.charCodeAt(0)) * 16 + digit(low!.charCodeAt(0))) & 0xff),
+  )
+const utf8OrLatin1 = (text: string): string =>
+  isUtf8(Buffer.from(text, 'latin1')) ? text : Buffer.from(text).toString('latin1')
+
 const node = (path: string): string | undefined => URL.parse(path, 'http://node.test')?.pathname
 
 /** `encoded` slashes stay part of their segment, if the server is set up like that. */
@@ -31,6 +42,10 @@ export const SERVERS: Readonly<Record<string, Reading>> = {
   'tomcat, spring without parameters': path => split(merge(withoutParameters(decode(withoutParameters(path))))),
   jetty: path => split(resolved(decode(withoutParameters(path)))),
   'jetty, encoded': path => split(resolved(withoutParameters(path))).map(decode),
+  'jetty 9, Latin-1': path => split(resolved(utf8OrLatin1(decodeAsJetty(withoutParameters(path))))),
+  'asp.net': path => split(decode(path).replace(/\/\((?:[A-Z]\([^()/]*\))+\)(?=\/|$)/g, '')),
+  mojolicious: path =>
+    split(decode(path)).filter((segment, i, all) => i === all.length - 1 || !['', '...'].includes(segment)),
   undertow: path => split(decode(withoutParameters(path))),
   nginx: path => split(resolved(merge(decode(path)))),
   'nginx, merge_slashes off': path => split(resolved(decode(path))),

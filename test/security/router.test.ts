@@ -264,6 +264,8 @@ describe('R3 one canonical path', () => {
       '/app/%c0%ae%c0%ae/admin',
       '/app/%61dmin',
       '/app/admin%0a',
+      '/app/adm%6@n',
+      '/app/.../admin',
     ]
     for (const path of attacks) expect(status(await get(address.port, path)), path).toBe(400)
     expect(status(await get(address.port, '/app/admin'))).toBe(403)
@@ -274,13 +276,7 @@ describe('R3 one canonical path', () => {
   it('the accepted path is forwarded byte for byte, query included', async () => {
     const up = await upstream()
     const { address } = await service([{ name: 'open', match: { path: '/app' }, target: up.url }])
-    for (const path of [
-      '/app/a%2Fb',
-      '/app//x/',
-      '/app/%7e;v=1?a=../..&b=%00\\%2e%2e',
-      '/app/%zz',
-      "/app/!$&'()*+,=:@",
-    ]) {
+    for (const path of ['/app/a%2Fb', '/app//x/', '/app/%7e;v=1?a=../..&b=%00\\%2e%2e', "/app/!$&'()*+,=:@"]) {
       const seen = up.received.length
       expect(status(await get(address.port, path)), path).toBe(200)
       expect(up.received.join('').includes(`GET ${path} HTTP/1.1\r\n`), `${path} after ${seen}`).toBe(true)
