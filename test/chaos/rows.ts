@@ -187,6 +187,7 @@ function nothingLost(account: Account, allowed: readonly string[] = []): string[
   for (const kind of ['lost', 'cut', 'refused'] as const) {
     if (account.counts[kind] > 0 && !allowed.includes(kind)) problems.push(`${account.counts[kind]} ${kind}`)
   }
+  if (problems.length > 0) problems.push(...account.reasons.keys())
   return problems
 }
 
