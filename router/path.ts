@@ -10,7 +10,6 @@
  *   drop `;parameters`, merge slashes, take `//host` for a host, and decode twice (`STEPS`). A server may also keep escapes that
  *   need not be, and take nothing for a name. All must lead to the same route, or the request is refused.
  */
-
 import { isUtf8 } from 'node:buffer'
 
 /** Segments of every reading. The strict one is the first. */
