@@ -5,9 +5,6 @@ import { type RefusalCode, RefusedError } from '../../protocol/wire/exchange/ref
 import type { Carrier } from '../registry.ts'
 import type { CarrierSource } from './carriers.ts'
 
-/** Where an exchange may be sent again. `instance`: only to the same instance, which remembers what it has begun. */
-type Retry = 'never' | 'instance' | 'anywhere'
-
 /**
  * How long after an attempt its instance surely remembers whether it began the exchange. It does for 60 s, even if it has answered at
  * once and we have not heard the answer. The rest is for an attempt that is long on its way.
@@ -94,15 +91,16 @@ export class RetryPolicy {
 
   /** Whether another attempt may follow after `carrier` failed. `unsent`: no stream could be opened on it. */
   mayRetry(carrier: Carrier, error: SallyportError, method: string, unsent: boolean): boolean {
-    if (unsent || (error instanceof RefusedError && OF_CARRIER.has(error.refusal))) carrier.refused?.()
-    const retry = retryOf(error, method, unsent)
-    if (retry === 'instance') {
+    const refusal = error instanceof RefusedError ? error.refusal : undefined
+    if (unsent || (refusal !== undefined && OF_CARRIER.has(refusal))) carrier.refused?.()
+    if (!unsent && refusal === undefined && !isSafe(method)) {
       this.#begunBy = carrier.instance
       this.#begunMs = Math.min(this.#begunMs, this.#triedMs)
     }
     this.failed = carrier
     if (!this.#isTogether(carrier, error)) this.#failures++
-    return retry !== 'never' && this.leftMs > 0 && this.#failures < MAX_FAILURES
+    const mayHelp = refusal === undefined ? unsent || error.reason === 'session-lost' : !FINAL.has(refusal)
+    return mayHelp && this.leftMs > 0 && this.#failures < MAX_FAILURES
   }
 
   /** Whether the exchange has lost a session of this instance before. A client whose session is still there can only claim that. */
@@ -113,11 +111,4 @@ export class RetryPolicy {
     this.#lost = instance
     return false
   }
-}
-
-function retryOf(error: SallyportError, method: string, unsent: boolean): Retry {
-  if (error instanceof RefusedError) return FINAL.has(error.refusal) ? 'never' : 'anywhere'
-  if (unsent) return 'anywhere'
-  if (error.reason !== 'session-lost') return 'never'
-  return isSafe(method) ? 'anywhere' : 'instance'
 }

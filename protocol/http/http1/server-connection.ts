@@ -29,6 +29,7 @@ import type { Handler, HeaderList, HttpRequest } from '../../exchange.ts'
 import type { ConnectionSet, ManagedConnection } from '../connection-set.ts'
 import { textBytes } from '../headers.ts'
 import { DEFAULT_HTTP_LIMITS, type HttpLimits } from '../limits.ts'
+import { isSafe } from '../methods.ts'
 import type { CorsPolicy } from '../problem.ts'
 import { BodyReader, type BodyReceiver } from './body-reader.ts'
 import { CR, LF } from './bytes.ts'
@@ -580,8 +581,11 @@ class Http1ServerConnection
     this.#unended?.end('overloaded')
     this.#recount()
     if (before - this.usedBytes >= bytes) return before - this.usedBytes
-    const mayAnswer = !this.#intake.parsing && this.#exchange?.ended !== true && this.#writer.held === 0
-    if (mayAnswer) this.#refuse(new SallyportError('overloaded'))
+    const exchange = this.#exchange
+    // It may be executed, and the answer would ask its sender to repeat it.
+    const mayRun = exchange !== undefined && this.#state === 'await' && !isSafe(exchange.asked.request.method)
+    const mayAnswer = !this.#intake.parsing && exchange?.ended !== true && this.#writer.held === 0
+    if (mayAnswer && !mayRun) this.#refuse(new SallyportError('overloaded'))
     if (this.usedBytes > 0) this.destroy('overloaded')
     if (this.#state === 'closed') this.#forgetRaw()?.takeSink()?.requestAbort(new SallyportError('overloaded'))
     return before - this.usedBytes

@@ -189,6 +189,21 @@ describe('at the ceiling, who holds the most', () => {
     expect(connections.unread.usedBytes).toBe(0)
   })
 
+  test.each([
+    ['POST', 'a part', '503'],
+    ['POST', 'all', undefined],
+    ['GET', 'all', '503'],
+  ])('R7 a %s of which %s was passed on is answered with %s', async (method, what, status) => {
+    const { handler } = refusing()
+    const { connections, call } = await serve(handler)
+    const peer = await call()
+    peer.send(`${method} / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n`)
+    peer.send(Buffer.alloc(what === 'all' ? 10 : 9))
+    await until(() => connections.unread.usedBytes > 40)
+    connections.unread.shed(connections.unread.usedBytes)
+    expect((await peer.end()).split(' ')[1]).toBe(status)
+  })
+
   test.each(['handler', 'requestData', 'requestEnd', 'responseConsumed'])('may lose it within its %s', async step => {
     const events: string[] = []
     let shed = () => {}
