@@ -4,7 +4,7 @@ import { SallyportError } from '../../protocol/base/errors.ts'
 import { detached } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
 import { TokenBucket } from '../../protocol/base/token-bucket.ts'
-import type { HeaderList, HttpRequest, ResponseSink } from '../../protocol/exchange.ts'
+import { BODY_UNKNOWN, type HeaderList, type HttpRequest, type ResponseSink } from '../../protocol/exchange.ts'
 import type { Refuse } from '../../protocol/http/problem.ts'
 import { KnownSenders } from '../../protocol/webhook/known-senders.ts'
 import { AgedMap } from '../aged-map.ts'
@@ -134,7 +134,7 @@ export class WebhookIntake {
   async #forget(capture: Capture, isCharged: boolean): Promise<void> {
     // A part that waits for room would be stored after that.
     await capture.room?.catch(() => {})
-    if (!isCharged) giveBackRates(capture)
+    giveBackRates(capture, isCharged ? capture.reservedBytes : 0)
     await this.#forgetParts(capture.id)
     this.#release(capture)
   }
@@ -188,7 +188,7 @@ export class WebhookIntake {
     } catch (error) {
       if (captured.parts > (captured.rest.length > 0 ? 1 : 0)) this.forget(capture, isFull(error))
       else {
-        giveBackRates(capture)
+        giveBackRates(capture, 0)
         this.#release(capture)
       }
       throw error
@@ -208,7 +208,7 @@ export class WebhookIntake {
     if (!this.#ledger.reserve(runtime!, isNew ? 1 : 0, bytes)) throw new StoreError('full', 'a quota is used up')
     // One that is refused takes nothing, since it is tried again after a new count.
     for (const [rate, webhooks] of charges) {
-      rate.take(undefined, webhooks)
+      rate.give(-webhooks)
       capture.taken ??= new Map()
       capture.taken.set(rate, webhooks + (capture.taken.get(rate) ?? 0))
     }
@@ -265,27 +265,35 @@ export class WebhookIntake {
     const isLaneFull = this.#lanes.waiting(request.runtime!, lane) >= messagesPerLane
     if (isLaneFull && (isComplete || reservedBytes === 0)) throw new StoreError('full', 'the lane is full')
     if (isVerified || unverifiedPerMinute === 0) return []
-    // If it says how long it is, it is refused before any of it is stored.
-    const whole = this.#chargesOf(capture, Math.max(bytes, request.bodyBytes - reservedBytes))
-    if (whole.every(([rate, webhooks]) => rate.has(webhooks))) return this.#chargesOf(capture, bytes)
+    const charges = this.#chargesOf(capture, bytes)
+    // Its head and what its seals add come last. If it has paid for all else, it is not refused for these few bytes.
+    const isNearlyStored = isComplete && reservedBytes > 0 && request.bodyBytes !== BODY_UNKNOWN
+    if (isNearlyStored || charges.every(([rate, webhooks]) => rate.has(webhooks))) return charges
     throw new StoreError(
       'full',
       'the address sends more unverified webhooks than are allowed while the quota is scarce',
     )
   }
 
-  /** What more bytes of it cost. A long webhook counts as several, by its share of the byte quota. */
-  #chargesOf({ request, lane, reservedBytes }: Capture, bytes: number): readonly Charge[] {
+  /**
+   * What it has yet to pay before more bytes of it are stored. If it says how long it is, it pays all at once. A long webhook counts as
+   * several, by its share of the byte quota.
+   */
+  #chargesOf({ request, lane, reservedBytes, taken }: Capture, bytes: number): readonly Charge[] {
     const runtime = request.runtime!
     const network = networkOf(request.caller!.address)
     const { messagesPerRuntime, bytesPerRuntime, bytes: allBytes } = this.#parts.limits
-    const sizeOf = (quota: number) => (bytes / quota) * messagesPerRuntime
+    const whole = Math.max(reservedBytes + bytes, request.bodyBytes)
+    const chargeOf = (sender: string, least: number, quota: number): Charge => {
+      const rate = this.#rateOf(sender)
+      const paid = taken?.has(rate) === true ? Math.max(reservedBytes, request.bodyBytes) : reservedBytes
+      return [rate, Math.max(least, ((whole - paid) / quota) * messagesPerRuntime)]
+    }
     const charges: Charge[] = []
     if (this.#isCrowded(runtime, lane) || this.#ledger.isScarce(runtime)) {
-      const least = reservedBytes === 0 ? 1 : 0
-      charges.push([this.#rateOf(`${runtime} ${network}`), Math.max(least, sizeOf(bytesPerRuntime))])
+      charges.push(chargeOf(`${runtime} ${network}`, reservedBytes === 0 ? 1 : 0, bytesPerRuntime))
     }
-    if (this.#ledger.isScarceForAll) charges.push([this.#rateOf(network), sizeOf(allBytes)])
+    if (this.#ledger.isScarceForAll) charges.push(chargeOf(network, 0, allBytes))
     return charges
   }
 
@@ -331,10 +339,11 @@ function isFull(error: unknown): boolean {
   return error === undefined || (error instanceof StoreError && error.kind === 'full')
 }
 
-/** The webhook is not stored, so it takes nothing of the rates of its sender. */
-function giveBackRates(capture: Capture): void {
-  for (const [rate, webhooks] of capture.taken ?? []) rate.give(webhooks)
-  capture.taken = undefined
+/** The webhook is not stored, so of the rates of its sender it takes no more than `bytes` of it. */
+function giveBackRates({ taken, reservedBytes, request }: Capture, bytes: number): void {
+  const share = bytes / Math.max(reservedBytes, request.bodyBytes, 1)
+  for (const [rate, webhooks] of taken ?? []) rate.give(webhooks * (1 - share))
+  taken?.clear()
 }
 
 /** The head and the last part of the body, as they are stored. */

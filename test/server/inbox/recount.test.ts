@@ -302,6 +302,23 @@ describe('of the rate of its sender, a long webhook takes', () => {
     expect(await shortOnes(ground)).toBeGreaterThan(40)
   })
 
+  test('all of it at once if it says how long it is, so nothing of the next one is stored in vain', async () => {
+    const ground = await startScarce()
+    const applied = vi.spyOn(ground.stores[0], 'apply')
+    const sent = [1, 2].map(() => ground.send('/webhooks/b', 1000 * KIB))
+    await ms(100)
+    expect(await Promise.all(sent)).toEqual([202, 503])
+    expect(applied.mock.calls.filter(([{ op }]) => op === 'part')).toHaveLength(1)
+  })
+
+  test('what it has left, and its head goes on top of that', async () => {
+    const ground = await startScarce()
+    const parts = ground.disk.parts.size
+    expect(await settled(ground.send('/webhooks/b', 1843 * KIB + 200))).toBe(202)
+    expect(ground.disk.parts.size).toBe(parts + 5)
+    expect(await settled(ground.send('/webhooks/b', 10))).toBe(503)
+  })
+
   test('what was stored of it before it turned out to be longer than that', async () => {
     const ground = await startScarce()
     const parts = ground.disk.parts.size
@@ -337,13 +354,19 @@ describe('of the rate of its sender, a long webhook takes', () => {
     expect(await shortOnes(ground)).toBeGreaterThan(40)
   })
 
-  test('all of it if the sender breaks off', async () => {
+  test.each([
+    [1600, BODY_UNKNOWN],
+    [1600, 1700 * KIB],
+    [600, 1700 * KIB],
+  ])('what was stored of it if the sender breaks off after %d KiB', async (sentKib, bodyBytes) => {
     const ground = await startScarce()
-    const sink = ground.begin('/webhooks/b', 1600 * KIB)
+    const sink = ground.begin('/webhooks/b', sentKib * KIB, undefined, bodyBytes)
     await ms(100)
     sink.requestAbort(new SallyportError('cancelled'))
     await ms(100)
-    expect(await shortOnes(ground)).toBeLessThan(12)
+    const left = await shortOnes(ground)
+    expect(left).toBeGreaterThan(sentKib === 600 ? 24 : 5)
+    expect(left).toBeLessThan(sentKib === 600 ? 36 : 12)
   })
 })
 
