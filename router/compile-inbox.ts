@@ -10,6 +10,7 @@ import { INBOX_LIMITS, type InboxRule, isText, isWord } from '../protocol/wire/c
 import type { ReportProblem } from './compile.ts'
 import { schemeOptions } from './compile-webhook.ts'
 import type { CompiledRoute } from './compiled.ts'
+import { isGuarded } from './match.ts'
 import type { Route, RouteInbox } from './table.ts'
 
 /** Methods whose requests usually have a body. */
@@ -146,13 +147,15 @@ export function announceInbox(routes: readonly CompiledRoute[], report: ReportPr
   let bytes = 0
   for (const [i, one] of routes.entries()) {
     const { inbox } = one.route
-    if (inbox === undefined && !kept.some(other => precedes(one, other))) continue
+    const isFirst = kept.some(other => precedes(one, other))
+    if (inbox === undefined && !isFirst) continue
     checkWords(one.route, (path, message) => report(['routes', i, ...path], message))
     // Host, path and fields decide first, so the methods of a preceding route do not matter.
     const rule: InboxRule =
       inbox === undefined
         ? { ...conditions({ ...one.route, match: { ...one.route.match, methods: undefined } }), mode: 'off' }
         : inboxRule(one.route, inbox)
+    if (isFirst && one.segments.at(-1) === undefined && isGuarded(one)) rule.guarded = true
     rules.push(rule)
     bytes += Buffer.byteLength(JSON.stringify(rule)) + 1
     if (rules.length <= INBOX_LIMITS.rules && bytes <= MAX_BYTES) continue

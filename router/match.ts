@@ -62,7 +62,7 @@ function withoutName(table: CompiledTable, request: MatchInput, segments: readon
   return named === undefined || named === route || !isGuarded(named) ? match : NO_LAST_NAME
 }
 
-function isGuarded({ verifier, callers, allowed, answer }: CompiledRoute): boolean {
+export function isGuarded({ verifier, callers, allowed, answer }: CompiledRoute): boolean {
   return verifier !== undefined || callers !== undefined || allowed.size > 0 || answer !== undefined
 }
 

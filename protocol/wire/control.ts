@@ -150,6 +150,8 @@ export interface InboxRule {
   answerWithinMs?: number
   maxAgeMs?: number
   lane?: 'path' | 'route' | 'none'
+  /** Its last `{name}` is guarded: a path that ends with a slash there, where some servers take nothing for a name, is not stored. */
+  guarded?: boolean
   /** The signature covers the time of sending, but late deliveries are fine: the client checks it or signs again. */
   timestamps?: boolean
   /** How the edge checks signatures. Absent: it does not. */
@@ -419,6 +421,7 @@ const inboxRule = shape({
   answerWithinMs: may(int(INBOX_LIMITS.answerWithinMs, 1)),
   maxAgeMs: may(int(INBOX_LIMITS.maxAgeMs, INBOX_LIMITS.minAgeMs)),
   lane: may(oneOf('path', 'route', 'none')),
+  guarded: may(flag),
   timestamps: may(flag),
   verify: may(announcedWebhook),
 })

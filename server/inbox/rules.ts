@@ -33,12 +33,16 @@ interface Entry {
   /** Equal for rules with the same path, slash and header conditions. Among these, the method decides. */
   readonly group: string
   readonly methods: ReadonlySet<string> | undefined
+  readonly guarded: boolean
   /** `undefined` if the route has no inbox. */
   readonly rule: Rule | undefined
 }
 
 /** Methods without a body are never kept. */
 const NEVER: ReadonlySet<string> = new Set(['GET', 'HEAD', 'OPTIONS', 'TRACE'])
+
+/** Only a `{name}` takes it. */
+const NO_NAME = ' '
 
 /** The rules of one runtime, matched in the same order as routes in the client's router. */
 export class Rules {
@@ -51,6 +55,23 @@ export class Rules {
   find(request: HttpRequest): Rule | undefined {
     if (request.upgrade || NEVER.has(request.method)) return undefined
     const segments = segmentsOf(withoutQuery(request.path))
+    const entry = this.#find(request, segments)
+    const isTaken = takes(entry, request.method) && !this.#refuses(request, segments, entry)
+    const rule = isTaken ? entry?.rule : undefined
+    // Delivered late, its signature would be refused and nobody would notice. So it is not kept, and the sender can retry.
+    return rule?.timestamps === true || !isTimestamped(request.headers) ? rule : undefined
+  }
+
+  /** Whether the client's router refuses a path that ends with a slash, since some servers take nothing for a name. */
+  #refuses(request: HttpRequest, segments: readonly string[], entry: Entry | undefined): boolean {
+    const last = segments.length - 1
+    if (last === 0 || segments[last] !== '' || (entry?.open === true && entry.segments.length === last)) return false
+    const named = this.#find(request, [...segments.slice(0, -1), NO_NAME])
+    return named !== entry && named?.guarded === true
+  }
+
+  /** Among those that fit, one that takes the method, if there is one. */
+  #find(request: HttpRequest, segments: readonly string[]): Entry | undefined {
     const host = hostOf(request.authority)
     let fitting: Entry | undefined
     let rank = -1
@@ -59,12 +80,8 @@ export class Rules {
       fitting = entry
       rank = rankOf(entry, host)
     }
-    const takes = ({ methods }: Entry) => methods === undefined || methods.has(request.method)
-    const rule = this.#entries.find(
-      entry => entry.group === fitting?.group && rankOf(entry, host) === rank && takes(entry),
-    )?.rule
-    // Delivered late, its signature would be refused and nobody would notice. So it is not kept, and the sender can retry.
-    return rule?.timestamps === true || !isTimestamped(request.headers) ? rule : undefined
+    const isLike = (entry: Entry) => entry.group === fitting?.group && rankOf(entry, host) === rank
+    return this.#entries.find(entry => isLike(entry) && takes(entry, request.method)) ?? fitting
   }
 }
 
@@ -84,7 +101,7 @@ function inOrder(one: Entry, other: Entry): number {
 }
 
 function entryOf(given: InboxRule, ageLimitMs: number): Entry {
-  const { route, hosts, path, methods, headers = [], mode, lane = 'path' } = given
+  const { route, hosts, path, methods, headers = [], mode, lane = 'path', guarded = false } = given
   const segments = segmentsOf(path)
   const open = segments.at(-1) === ''
   if (open) segments.pop()
@@ -98,7 +115,7 @@ function entryOf(given: InboxRule, ageLimitMs: number): Entry {
           timestamps: given.timestamps === true,
         }
   const group = JSON.stringify([segments.map(segment => (isCapture(segment) ? '{}' : segment)), open, headers])
-  return { hosts, segments, headers, open, group, methods: methods && new Set(methods), rule }
+  return { hosts, segments, headers, open, group, methods: methods && new Set(methods), guarded, rule }
 }
 
 function segmentsOf(path: string): string[] {
@@ -112,6 +129,10 @@ function isCapture(segment: string): boolean {
 function fits({ segments, headers, open }: Entry, asked: readonly string[], fields: HeaderList): boolean {
   if (asked.length < segments.length + (open ? 1 : 0) || !hasAll(fields, headers)) return false
   return segments.every((segment, i) => (isCapture(segment) ? asked[i] !== '' : segment === asked[i]))
+}
+
+function takes(entry: Entry | undefined, method: string): boolean {
+  return entry?.methods?.has(method) ?? true
 }
 
 function hasAll(fields: HeaderList, wanted: readonly string[]): boolean {

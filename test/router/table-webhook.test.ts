@@ -226,7 +226,7 @@ describe('what a client announces', () => {
     const text = `routes:\n${[
       route('kept', '/hooks/{a}', ', inbox: {}'),
       route('status', '/hooks/x/status'),
-      route('any', '/{a}/{b}/{c}/{d}'),
+      route('any', '/{a}/{b}/{c}/{d}', ', allow: { d: [x] }'),
       route('other', '/api/x/status'),
       route('up', '/hooks'),
       route('beside', '/hooks/x'),
@@ -234,7 +234,7 @@ describe('what a client announces', () => {
     expect(announced(text).rules).toEqual([
       { route: 'kept', path: '/hooks/{a}', hosts: ['a.test'], methods: ['POST'], mode: 'fallback' },
       { route: 'status', path: '/hooks/x/status', hosts: ['a.test'], mode: 'off' },
-      { route: 'any', path: '/{a}/{b}/{c}/{d}', hosts: ['a.test'], mode: 'off' },
+      { route: 'any', path: '/{a}/{b}/{c}/{d}', hosts: ['a.test'], mode: 'off', guarded: true },
       { route: 'beside', path: '/hooks/x', hosts: ['a.test'], mode: 'off' },
     ])
   })

@@ -147,6 +147,7 @@ describe('control messages', () => {
       answerWithinMs: 60_000,
       maxAgeMs: 2_592_000_000,
       lane: 'none',
+      guarded: true,
       timestamps: true,
     }
     expect(withRule({ ...good, verify })).not.toThrow()
@@ -164,6 +165,7 @@ describe('control messages', () => {
         { maxAgeMs: 2_592_000_001 },
         { answerWithinMs: 60_001 },
         { methods: 'POST' },
+        { guarded: 1 },
         { timestamps: 1 },
         { hosts: [''] },
       ],

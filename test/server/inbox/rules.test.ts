@@ -28,6 +28,7 @@ const route = fc.record({
   headers: fc.constantFrom(...FIELDS),
   methods: fc.constantFrom(undefined, ['GET'], ...METHODS),
   inbox: fc.boolean(),
+  guarded: fc.boolean(),
 })
 const request = fc.record({
   authority: fc.constantFrom('x.test', 'Y.test:8080', 'z.test.', 'x.z.test', 'test', 'other'),
@@ -41,7 +42,7 @@ it('R9 a server keeps what the router would send to a route with an inbox, and n
   let compared = 0
   fc.assert(
     fc.property(fc.array(route, { minLength: 1, maxLength: 6 }), fc.array(request, { maxLength: 20 }), (all, asked) => {
-      const routes = all.map(({ hosts, path, methods, headers, inbox }, i): Route => {
+      const routes = all.map(({ hosts, path, methods, headers, inbox, guarded }, i): Route => {
         const keeps = inbox && methods !== undefined && !methods.includes('GET')
         const match = {
           path,
@@ -49,7 +50,9 @@ it('R9 a server keeps what the router would send to a route with an inbox, and n
           ...(methods && { methods }),
           ...(!keeps && headers && { headers }),
         }
-        return { name: `r${i}`, match, target: 'http://127.0.0.1:1', ...(keeps && { inbox: {} }) }
+        const allow = { callers: ['127.0.0.1'] }
+        const target = 'http://127.0.0.1:1'
+        return { name: `r${i}`, match, target, ...(guarded && { allow }), ...(keeps && { inbox: {} }) }
       })
       const table = compiled(routes)
       fc.pre(table !== undefined)
@@ -65,6 +68,25 @@ it('R9 a server keeps what the router would send to a route with an inbox, and n
     { numRuns: 2000 },
   )
   expect(compared).toBeGreaterThan(200)
+})
+
+it('R9 a path whose last slash the router refuses is not stored', () => {
+  const route = (name: string, path: string, more: Partial<Route> = { inbox: {} }): Route => ({
+    ...{ name, match: { path, methods: ['POST'] }, target: 'http://127.0.0.1:1', ...more },
+  })
+  const find = (path: string, ...routes: Route[]) =>
+    new Rules(compileTable({ routes }).inbox, 1e9).find({ ...EXCHANGE, method: 'POST', path })?.route
+  const allow = { sender: ['github'] }
+  const hooks = route('hooks', '/hooks')
+  const guarded = [hooks, route('sender', '/hooks/{sender}', { allow, inbox: {} })]
+  expect(find('/hooks/', hooks, route('sender', '/hooks/{sender}'))).toBe('hooks')
+  expect(find('/hooks', ...guarded)).toBe('hooks')
+  expect(find('/hooks/', ...guarded)).toBeUndefined()
+  expect(find('/hooks/?x=/', ...guarded)).toBeUndefined()
+  expect(find('/hooks/', hooks, route('sender', '/hooks/{sender}', { allow }))).toBeUndefined()
+  expect(find('/hooks/', ...guarded, route('slash', '/hooks/'))).toBe('slash')
+  expect(find('/hooks/github', ...guarded)).toBe('sender')
+  expect(find('/hooks/github/', ...guarded)).toBe('sender')
 })
 
 /** Undefined if two of them match the same requests. */
