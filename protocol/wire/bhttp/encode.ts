@@ -7,7 +7,7 @@ import { memoizeLast } from '../../base/memoize-last.ts'
 import type { HeaderList } from '../../exchange.ts'
 import { HeadCache } from '../../http/head-cache.ts'
 import { varintText } from '../varint.ts'
-import { fieldsText } from './fields.ts'
+import { checkFields, fieldsText } from './fields.ts'
 
 /** Framing indicators (RFC 9292 section 3.3). */
 export const FRAMING_INDICATOR = { request: 2, response: 3 } as const
@@ -41,10 +41,12 @@ export const RESPONSE_START = varintText(FRAMING_INDICATOR.response)
 
 const heads = new HeadCache()
 
-/** Status and fields of a response, informational or final. */
+/** Status and fields of a response, informational or final. Throws as {@link checkFields}; what is cached was checked. */
 export function responseHeadText(status: number, headers: HeaderList): string {
   const seen = heads.find(headers, status)
-  return seen ?? heads.keep(varintText(status) + fieldsText(headers) + TERMINATOR, headers, status)
+  if (seen !== undefined) return seen
+  checkFields(headers)
+  return heads.keep(varintText(status) + fieldsText(headers) + TERMINATOR, headers, status)
 }
 
 /** End of the content, the trailers and their end. */

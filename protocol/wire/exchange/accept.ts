@@ -210,30 +210,27 @@ class AcceptedExchange implements ResponseSink, StreamHandler, MessageVisitor, F
   // Response, to the stream
 
   /** An invalid answer fails its exchange. Its error must not reach the timer or promise that it comes from. */
-  #answer(step: () => void): void {
-    try {
-      step()
-    } catch (error) {
-      endFor(error, this.#logger, 'an answer cannot be sent', () => this.#fail(toSallyportError(error)))
-    }
+  #invalid(error: unknown): void {
+    endFor(error, this.#logger, 'an answer cannot be sent', () => this.#fail(toSallyportError(error)))
   }
 
   responseInformational(status: number, headers: HeaderList): void {
     if (this.#over || this.#headSent || this.#rules.switches) return
-    this.#answer(() => {
-      checkFields(headers)
+    try {
+      const text = responseHeadText(status, headers)
       this.#begin()
-      this.#writer.text(responseHeadText(status, headers))
-    })
+      this.#writer.text(text)
+    } catch (error) {
+      this.#invalid(error)
+    }
   }
 
   responseHead(response: ResponseHead): void {
     if (this.#over || this.#headSent) return
-    this.#answer(() => {
+    try {
       const { status, headers } = response
       if (status !== 101 && !(status >= 200 && status <= 599))
         throw new SallyportError('upstream-broken', `status ${status}`)
-      checkFields(headers)
       const text = responseHeadText(status, headers)
       if (text.length > MAX_HEAD_BYTES || headers.length > 2 * MAX_FIELDS)
         throw new SallyportError('upstream-broken', 'the response head is over the limits')
@@ -243,7 +240,9 @@ class AcceptedExchange implements ResponseSink, StreamHandler, MessageVisitor, F
         this.#begin()
         this.#writer.text(text)
       }
-    })
+    } catch (error) {
+      this.#invalid(error)
+    }
   }
 
   #begin(): void {
@@ -260,23 +259,27 @@ class AcceptedExchange implements ResponseSink, StreamHandler, MessageVisitor, F
   }
 
   responseData(chunk: Uint8Array): void {
-    this.#answer(() => {
+    try {
       if (this.#over || this.#writer.ended) this.#sink?.responseConsumed(chunk.length)
       else if (this.#raw) this.#writer.raw(chunk)
       else this.#writer.content(chunk)
-    })
+    } catch (error) {
+      this.#invalid(error)
+    }
   }
 
   responseEnd(trailers: HeaderList): void {
     if (this.#over || this.#writer.ended) return
-    this.#answer(() => {
+    try {
       if (this.#raw) this.#writer.finish('')
       else {
         checkFields(trailers)
         this.#writer.end(trailers)
         this.#endEarly()
       }
-    })
+    } catch (error) {
+      this.#invalid(error)
+    }
   }
 
   responseAbort(error: SallyportError): void {

@@ -175,7 +175,7 @@ describe('a response that breaks the format', () => {
     ['a request', `\x01${head()}`, []],
     ['an unasked 101', `\x01${responseHeadText(101, [])}`, []],
     ['a status of 600', `\x01${RESPONSE_START}${responseHeadText(600, [])}`, []],
-    ['CR in a field', `\x01${RESPONSE_START}${responseHeadText(200, ['a', 'b\rc'])}`, []],
+    ['CR in a field', `\x01${RESPONSE_START}${responseHeadText(200, ['a', 'b-c']).replace('-', '\r')}`, []],
     [
       'two lengths',
       `\x01${RESPONSE_START}${responseHeadText(200, ['content-length', '1', 'content-length', '1'])}`,
