@@ -7,6 +7,7 @@ import { announceInbox, checkInbox } from './compile-inbox.ts'
 import { compileTls, TableAuthorities } from './compile-tls.ts'
 import { compileWebhook } from './compile-webhook.ts'
 import type { CompiledAnswer, CompiledRoute, CompiledTable } from './compiled.ts'
+import { isGuarded } from './match.ts'
 import { decodeSegment } from './path.ts'
 import { type Route, type RouteProblem, type RouteTable, RouteTableError } from './table.ts'
 import { shapeProblems } from './table-schema.ts'
@@ -51,7 +52,7 @@ export function compileTable(table: RouteTable): CompiledTable {
   checkPublished(table.routes, report)
   const inbox = problems.length > 0 ? [] : announceInbox(routes, report)
   if (problems.length > 0) throw new RouteTableError(problems)
-  return { routes, ...growTrie(routes), resolve, inbox, warnings }
+  return { routes, isGuarded: routes.some(isGuarded), ...growTrie(routes), resolve, inbox, warnings }
 }
 
 function compileResolve(given: RouteTable['resolve'], report: ReportProblem): Map<string, string> {

@@ -73,6 +73,8 @@ export interface PathNode {
 
 export interface CompiledTable {
   readonly routes: readonly CompiledRoute[]
+  /** Whether one of them demands something, so that a final slash must not get around it. */
+  readonly isGuarded: boolean
   /** Tries by exact host, by `*.` suffix (`.example.com`), and for any host. */
   readonly hosts: ReadonlyMap<string, PathNode>
   readonly wildcards: ReadonlyMap<string, PathNode>

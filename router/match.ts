@@ -54,7 +54,7 @@ export function matchRequest(table: CompiledTable, request: MatchInput): Match {
 function withoutName(table: CompiledTable, request: MatchInput, segments: readonly string[]): Match {
   const match = matchHosts(table, request, segments)
   const last = segments.length - 1
-  if (last === 0 || segments[last] !== '') return match
+  if (!table.isGuarded || last === 0 || segments[last] !== '') return match
   const route = routeOf(match)
   if (route?.slash && route.segments.length === last) return match
   const names = segments.map(segment => (segment === '' ? NO_NAME : segment))
@@ -62,6 +62,7 @@ function withoutName(table: CompiledTable, request: MatchInput, segments: readon
   return named === undefined || named === route || !isGuarded(named) ? match : NO_LAST_NAME
 }
 
+/** Whether it demands something, or answers by itself. */
 export function isGuarded({ verifier, callers, allowed, answer }: CompiledRoute): boolean {
   return verifier !== undefined || callers !== undefined || allowed.size > 0 || answer !== undefined
 }
