@@ -93,7 +93,7 @@ export class TunnelServer implements Server {
     const revocations = opened.add(new RevocationStore(auth.revocations ?? {}, shared, logger, clock))
     // Together, since each may take as long as its server does not answer.
     const [keys, access] = await Promise.all([
-      openKeys(auth.jwks, auth.algorithms, logger, opened),
+      openKeys(auth.jwks, logger, opened, auth.algorithms),
       openAccess(settings, opened),
       revocations.start(),
     ])

@@ -4,7 +4,6 @@
  */
 import { SallyportError, toSallyportError } from '../../protocol/base/errors.ts'
 import { discarding, guardWith } from '../../protocol/base/guard.ts'
-import { DEFAULT_ALGORITHMS } from '../../protocol/base/token-algorithms.ts'
 import type { Handler, HeaderList, HttpRequest, RequestSink, ResponseSink } from '../../protocol/exchange.ts'
 import { answerPreflight, answerProblem, type CorsPolicy } from '../../protocol/http/problem.ts'
 import { type Layer, PassThrough } from '../../protocol/layer.ts'
@@ -25,7 +24,7 @@ export async function openAccess(settings: ResolvedServerOptions, opened: Opened
   const stats = { passed: 0, refused: 0, failed: 0 }
   const open = async (one: AccessOptions) => {
     const { jwt, forwardAuth } = one
-    const keys = jwt && (await openKeys(jwt.jwks, DEFAULT_ALGORITHMS, logger, opened))
+    const keys = jwt && (await openKeys(jwt.jwks, logger, opened))
     const bearer = jwt && keys && new BearerCheck(jwt, keys, auth.clockToleranceS, clock)
     const asked = forwardAuth && opened.add(new ForwardAuthCheck(forwardAuth))
     return new CallerRules(one, { keys, bearer, asked }, stats, logger)

@@ -132,9 +132,9 @@ async function inTime(ask: () => Promise<boolean>): Promise<boolean> {
 /** Opens a source of keys for these algorithms. Rejects if a given set or a file is invalid. A URL may fail at first. */
 export async function openKeys(
   jwks: KeyOrigin,
-  algorithms: readonly string[],
   logger: Logger,
   opened: Opened,
+  algorithms?: readonly string[],
 ): Promise<KeySource> {
   if ('keys' in jwks) return givenKeys(jwks, algorithms)
   const now = () => performance.now()

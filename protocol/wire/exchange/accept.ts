@@ -235,7 +235,7 @@ class AcceptedExchange implements ResponseSink, StreamHandler, MessageVisitor, F
       if (text.length > MAX_HEAD_BYTES || headers.length > 2 * MAX_FIELDS)
         throw new SallyportError('upstream-broken', 'the response head is over the limits')
       this.#headSent = true
-      if (status === 101) this.#switch(text)
+      if (status === 101) this.#switch(text, headers)
       else {
         this.#begin()
         this.#writer.text(text)
@@ -251,9 +251,10 @@ class AcceptedExchange implements ResponseSink, StreamHandler, MessageVisitor, F
     this.#writer.text(FIRST)
   }
 
-  #switch(text: string): void {
+  #switch(text: string, headers: HeaderList): void {
     if (!this.#rules.switches) throw new SallyportError('upstream-broken', 'a 101 that nobody asked for')
     this.#raw = true
+    checkUpgradeFields(headers)
     this.#writer.text(MESSAGE + text)
     if (this.#requestEnded) this.#sink?.requestEnd([])
   }

@@ -1,6 +1,9 @@
 import { describe, expect, test } from 'vitest'
 import { SallyportError } from '../../../../protocol/base/errors.ts'
+import { discarding } from '../../../../protocol/base/guard.ts'
+import { noLogger } from '../../../../protocol/base/log.ts'
 import { BODY_UNKNOWN } from '../../../../protocol/exchange.ts'
+import type { ExchangeHandler } from '../../../../protocol/wire/exchange/accept.ts'
 import { closeFrame } from '../../../../protocol/wire/websocket-frames.ts'
 import { request, send, tunnel, upstreams } from './support.ts'
 
@@ -62,6 +65,23 @@ describe('an upgrade', () => {
     caller.sink.requestAbort(new SallyportError('cancelled'))
     expect([server.streams, server.streamsOver, server.bufferedBytes]).toEqual([0, 0, 0])
   })
+
+  test.each(['key', 'accept', 'version'])(
+    'a 101 with sec-websocket-%s becomes 502, and the log says why',
+    async field => {
+      const told: string[] = []
+      const error = (fields: object) => void told.push((fields as { err: Error }).err.message)
+      const headers = [`sec-websocket-${field}`, '13']
+      const handler: ExchangeHandler = (_preamble, _request, response) => {
+        response.responseHead({ ...switching, headers })
+        return discarding(response)
+      }
+      const { server } = tunnel(handler, {}, { ...noLogger, error })
+      const caller = send(server, upgrade())
+      await caller.over()
+      expect([caller.events, told]).toEqual([['abort upstream-broken'], [`field ${headers[0]} inside the tunnel`]])
+    },
+  )
 
   test('an upstream that declines answers as to any request', async () => {
     const { handler, next } = upstreams()
