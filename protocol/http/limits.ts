@@ -77,7 +77,7 @@ export const HTTP_LIMITS = {
     default: '3s',
     zero: OFF,
     about:
-      'How long an answer that has begun may send nothing after its caller closed its half of the connection. Before the answer begins, we wait for as long as probes show that the caller is still connected. The first probe is sent after 1 s at the latest, and the interval doubles.',
+      'How long an answer that has begun may send nothing after its caller closed its half of the connection. A WebSocket goes on until its service ends it or the caller has gone. Before the answer begins, we wait for as long as probes show that the caller is still connected. The first probe is sent after 1 s at the latest, and the interval doubles.',
   },
   http2Streams: { kind: 'count', default: '100', about: 'Most concurrent HTTP/2 streams of one connection.' },
   http2WindowBytes: { kind: 'bytes', default: '64KiB', most: '1GiB', about: 'HTTP/2 window of one stream.' },

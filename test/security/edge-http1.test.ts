@@ -325,6 +325,7 @@ describe('E10: methods and forms that are not forwarded', () => {
     ['CONNECT', 'CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\n\r\n', 405],
     ['CONNECT with a path', `CONNECT /attack HTTP/1.1\r\nHost: ${HOST}\r\n\r\n`, 405],
     ['TRACE', `TRACE /attack HTTP/1.1\r\nHost: ${HOST}\r\n\r\n`, 405],
+    ['PRI', `PRI /attack HTTP/1.1\r\nHost: ${HOST}\r\n\r\n`, 405],
     ['asterisk form', `GET * HTTP/1.1\r\nHost: ${HOST}\r\n\r\n`, 400],
     ['asterisk form with more', `OPTIONS */attack HTTP/1.1\r\nHost: ${HOST}\r\n\r\n`, 400],
     ['authority form', `GET a:80 HTTP/1.1\r\nHost: ${HOST}\r\n\r\n`, 400],

@@ -327,6 +327,7 @@ describe('E10 over HTTP/2: methods and forms that are not forwarded', () => {
   test.each<[string, Fields, number | undefined]>([
     ['CONNECT', pseudo({ ':method': 'CONNECT', ':scheme': undefined, ':path': undefined }), 405],
     ['TRACE', pseudo({ ':method': 'TRACE' }), 405],
+    ['PRI', pseudo({ ':method': 'PRI' }), 405],
     ['asterisk form', pseudo({ ':path': '*' }), undefined],
     ['absolute form', pseudo({ ':path': `http://${OTHER_HOST}/attack` }), undefined],
   ])('E10 over HTTP/2: %s', async (_name, fields, status) => {

@@ -3,6 +3,7 @@ import { SallyportError } from '../../base/errors.ts'
 import type { HttpRequest } from '../../exchange.ts'
 import { badHead, hasHeader, isAuthority, isPath, isToken, removeHeader, withoutEmptyPort } from '../headers.ts'
 import type { HttpLimits } from '../limits.ts'
+import { staysHere } from '../methods.ts'
 import { MalformedError, type ReceivedHead, receivedHead } from './headers.ts'
 
 interface Http2Peer {
@@ -23,7 +24,7 @@ export function http2Request(
   if (head.bytes > limits.headBytes) throw oversized(block, limits)
   const upgrade = isWebSocket(head)
   const method = head.pseudo[':method'] ?? ''
-  if (!upgrade && (method === 'CONNECT' || method === 'TRACE')) throw new SallyportError('method-not-allowed')
+  if (!upgrade && staysHere(method)) throw new SallyportError('method-not-allowed')
   if (!isToken(method)) throw badHead('method')
   const path = head.pseudo[':path'] ?? ''
   if (path.length > limits.uriBytes) throw new SallyportError('uri-too-long')

@@ -310,7 +310,7 @@ export const MUTATIONS: readonly Mutation[] = [
     edits: [
       [
         'protocol/http/http1/request-head.ts',
-        "if (head.method === 'CONNECT' || head.method === 'TRACE') throw new SallyportError('method-not-allowed')",
+        "if (staysHere(head.method)) throw new SallyportError('method-not-allowed')",
         '',
       ],
     ],

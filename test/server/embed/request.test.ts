@@ -12,6 +12,7 @@ test.each([
   ['a method with a space', { method: 'G T' }, 'method G T is not supported'],
   ['CONNECT', { method: 'CONNECT' }, 'method CONNECT is not supported'],
   ['TRACE', { method: 'TRACE' }, 'method TRACE is not supported'],
+  ['PRI', { method: 'PRI' }, 'method PRI is not supported'],
   ['a path with a space', { path: '/a b' }, 'the path is not valid'],
   ['a path with a line end', { path: '/a\r\nb' }, 'the path is not valid'],
   ['a host with a slash', { headers: ['host', 'a/b'] }, 'the host is not valid'],
