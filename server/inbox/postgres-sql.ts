@@ -99,12 +99,14 @@ const same = (
 
 export const SAME = same('$1', '$2', '$3')
 
+/** Parts that were stored ahead are claimed: {@link DELETE_ORPHANS} that waits for these rows looks at them again, whatever the clock says. */
 const APPEND = (() => {
   const names = APPENDED_NAMES
   const given = (name: AppendedName) => `$${names.indexOf(name) + 1}::${APPENDED[name]}`
   const [owner, head, rest] = ['text', 'bytea', 'bytea'].map((type, i) => `$${names.length + 1 + i}::${type}`)
   return `WITH same AS (${same(given('runtime'), given('dedupe'), given('received'))}),
-    whole AS (SELECT WHERE (SELECT count(*) FROM parts WHERE id = ${given('id')}) = ${given('parts')} - 1 - sign(length(${rest}))),
+    ahead AS (UPDATE parts SET came = 'infinity' WHERE id = ${given('id')} RETURNING n),
+    whole AS (SELECT WHERE (SELECT count(*) FROM ahead) = ${given('parts')} - 1 - sign(length(${rest}))),
     stored AS (
       INSERT INTO messages (${names.map(name => `"${name}"`).join(', ')}, state, changed, owner)
       SELECT ${names.map(given).join(', ')}, 'waiting', ${given('received')}, ${owner}
@@ -114,8 +116,7 @@ const APPEND = (() => {
     kept AS (
       INSERT INTO parts (id, n, bytes) SELECT id, 0, ${head} FROM stored
       UNION ALL SELECT id, parts - 1, ${rest} FROM stored WHERE length(${rest}) > 0
-    ),
-    gone AS (DELETE FROM parts WHERE id = ${given('id')} AND NOT EXISTS (SELECT FROM stored))
+    )
     SELECT coalesce((SELECT id FROM stored), (SELECT id FROM same)) AS id, EXISTS (SELECT FROM stored) AS stored,
       EXISTS (SELECT FROM whole) AS whole`
 })()
@@ -176,7 +177,7 @@ function isWhole(change: PostgresChange): change is Append {
   return change.op === 'append' && change.message.parts === (change.rest.length > 0 ? 2 : 1)
 }
 
-/** One statement and the number of consecutive changes that it makes. It returns one row per change. */
+/** One statement and the number of consecutive changes that it makes. It returns one row for each of them. */
 export interface Step {
   readonly statement: Statement
   readonly changes: number
@@ -186,9 +187,12 @@ export function stepsOf(changes: readonly PostgresChange[], self: Self): Step[] 
   const steps: Step[] = []
   for (let at = 0; at < changes.length; ) {
     const whole = wholeFrom(changes, at)
-    const statement = whole.length > 1 ? appendAll(whole, self.server) : statementOf(changes[at]!, self)
+    const first = changes[at]!
+    const statement = whole.length > 1 ? appendAll(whole, self.server) : statementOf(first, self)
     const step = { statement, changes: Math.max(whole.length, 1) }
     steps.push(step)
+    // If it was not stored, the parts that it has claimed go.
+    if (first.op === 'append' && whole.length === 0) steps.push({ statement: forget(first.message.id), changes: 0 })
     at += step.changes
   }
   return steps
@@ -229,7 +233,7 @@ function statementOf(change: PostgresChange, { server, graceMs }: Self): Stateme
         change.bytes,
       )
     case 'forget':
-      return statement('forget', FORGET_PARTS, change.id)
+      return forget(change.id)
     case 'update':
       return update(change, server)
     case 'drop':
@@ -252,6 +256,10 @@ function statementOf(change: PostgresChange, { server, graceMs }: Self): Stateme
         ...[change.runtime, change.lane, server],
       )
   }
+}
+
+function forget(id: string): Statement {
+  return statement('forget', FORGET_PARTS, id)
 }
 
 const CLAIM = `INSERT INTO lanes AS held (runtime, lane, owner)
@@ -426,9 +434,9 @@ export const FORGET = `WITH old AS (DELETE FROM messages WHERE seq IN (
  * Such parts remain when a server dies while it stores a long body.
  */
 export const DELETE_ORPHANS = `WITH page AS MATERIALIZED (
-    SELECT id, n, came FROM parts WHERE (id, n) > ($1, $2::int) ORDER BY id, n LIMIT ${SWEEP_BATCH}),
+    SELECT id, n FROM parts WHERE (id, n) > ($1, $2::int) ORDER BY id, n LIMIT ${SWEEP_BATCH}),
   gone AS (DELETE FROM parts USING page WHERE parts.id = page.id AND parts.n = page.n
-    AND page.came < now() - interval '1 day' AND NOT EXISTS (SELECT FROM messages WHERE messages.id = page.id))
+    AND parts.came < now() - interval '1 day' AND NOT EXISTS (SELECT FROM messages WHERE messages.id = page.id))
   SELECT ${cut('id', MAX_CHARS)}, n FROM page ORDER BY page.id DESC, n DESC LIMIT 1`
 
 /** When the newest of the surplus delivered messages was delivered. */

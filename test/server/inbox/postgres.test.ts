@@ -12,6 +12,7 @@ import { Attempts } from '../../../server/inbox/attempts.ts'
 import { openPostgres, type PostgresOptions, PostgresStore } from '../../../server/inbox/postgres.ts'
 import { lacksStandby } from '../../../server/inbox/postgres-errors.ts'
 import { problemOf } from '../../../server/inbox/postgres-schema.ts'
+import { DELETE_ORPHANS } from '../../../server/inbox/postgres-sql.ts'
 import { readPostgresUrl } from '../../../server/inbox/postgres-url.ts'
 import type { Contents, Message, StoreError } from '../../../server/inbox/store.ts'
 import { unhurried } from '../../support/busy.ts'
@@ -20,7 +21,7 @@ import { PgBouncer } from '../../support/pgbouncer.ts'
 import { PASSWORD, Postgres } from '../../support/postgres.ts'
 import { makeSecrets, type Secrets } from '../../support/secrets.ts'
 import { eventually, until } from '../../support/until.ts'
-import { append, contentsOf, message, NOW } from './messages.ts'
+import { append, bytes, contentsOf, message, NOW } from './messages.ts'
 
 describe('a URL', () => {
   test.each([
@@ -202,6 +203,48 @@ describe.runIf(needs('postgres'))('a real one', () => {
     await eventually(async () => {
       await store.sweep(NOW, keep)
       expect(await parts()).toEqual(rest)
+    })
+  })
+
+  describe("with a clock that jumps by a day as a long webhook's message comes behind its parts,", () => {
+    /** Its first part is in the store, from before the jump. */
+    const begun = async () => {
+      const store = await start({ queryMs: 60_000 })
+      await store.apply({ op: 'part', id: 'long', n: 1, bytes: bytes('ahead') })
+      await postgres.query("UPDATE sallyport_inbox.parts SET came = now() - interval '2 days'", 'sallyport')
+      return store
+    }
+    const isWaiting = async (statement: string) => {
+      const waiting = `SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '${statement}%'`
+      await until(async () => (await postgres.query(waiting)).length > 0)
+    }
+
+    test('none of its parts goes once it is being stored', async () => {
+      const store = await begun()
+      const other = await another()
+      await trigger('waits', 'PERFORM pg_advisory_xact_lock(1); RETURN NEW;', 'INSERT ON sallyport_inbox.messages')
+      await other.query('SELECT pg_advisory_lock(1)')
+      const stored = append(store, message('long', { parts: 3 }), 'rest')
+      await isWaiting('WITH same')
+      const swept = store.sweep(NOW, { deadMs: 1, deliveredMs: 1, maxDelivered: 1, rulesMs: 1 })
+      await isWaiting('WITH page')
+      await other.end()
+      expect(await stored).toMatchObject({ status: 'stored' })
+      await swept
+      for (const n of [0, 1, 2]) expect(await store.part('long', n)).toBeDefined()
+    })
+
+    test('it is not stored once its parts go', async () => {
+      const store = await begun()
+      const other = await another()
+      await other.query('SET search_path = sallyport_inbox; BEGIN')
+      await other.query(DELETE_ORPHANS, ['', 0])
+      const stored = append(store, message('long', { parts: 3 }), 'rest')
+      await isWaiting('WITH same')
+      await other.query('COMMIT')
+      await other.end()
+      expect(await stored).toMatchObject({ status: 'absent' })
+      expect(await postgres.query('SELECT id FROM sallyport_inbox.parts', 'sallyport')).toEqual([])
     })
   })
 
