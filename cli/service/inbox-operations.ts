@@ -57,7 +57,7 @@ export async function readPart(server: Server, body: Body): Promise<object[]> {
 
 /** Replays first the webhooks that wait, then dead letters, however many were delivered since. */
 export async function replayMessages(server: Server, body: Body, page: number = PAGE): Promise<string[]> {
-  const { state, ...filter } = await one(server, chosen(body))
+  const { state, ...filter } = await one(server, chosen(body), page)
   const done: string[] = []
   for (const each of state === undefined ? (['waiting', 'dead'] as const) : [state])
     done.push(...(await inPages(server, 'replay', { ...filter, state: each, limit: page })))
@@ -65,28 +65,38 @@ export async function replayMessages(server: Server, body: Body, page: number = 
 }
 
 export async function dropMessages(server: Server, body: Body, page: number = PAGE): Promise<string[]> {
-  return await inPages(server, 'drop', { ...(await one(server, chosen(body))), limit: page })
+  return await inPages(server, 'drop', { ...(await one(server, chosen(body), page)), limit: page })
+}
+
+/** All webhooks that match, with the filter of each page. */
+async function* pages(server: Server, filter: Filter): AsyncGenerator<readonly [page: Filter, listed: Messages]> {
+  for (let page = filter; ; ) {
+    const listed = (await server.inbox?.list(page)) ?? []
+    yield [page, listed]
+    if (listed.length < filter.limit) return
+    page = { ...filter, before: [listed.at(-1)!.id] }
+  }
 }
 
 /** Changes all webhooks that match, page by page. */
 async function inPages(server: Server, change: 'replay' | 'drop', filter: Filter): Promise<string[]> {
   const done: string[] = []
-  for (let page = filter; ; ) {
-    const listed = (await server.inbox?.list(page)) ?? []
+  for await (const [page, listed] of pages(server, filter))
     if (listed.length > 0) done.push(...(await server.inbox![change](page)))
-    if (listed.length < filter.limit) return done
-    page = { ...filter, before: [listed.at(-1)!.id] }
-  }
+  return done
 }
 
 /** A prefix of an id or a lane must be unambiguous. */
-async function one(server: Server, filter: Omit<Filter, 'limit'>): Promise<Omit<Filter, 'limit'>> {
+async function one(server: Server, filter: Omit<Filter, 'limit'>, page: number): Promise<Omit<Filter, 'limit'>> {
   const { id, lane } = filter
   if (id === undefined && lane === undefined) return filter
-  const found = (await server.inbox?.list({ ...filter, limit: id === undefined ? PAGE : 2 })) ?? []
-  if (id !== undefined && found.length > 1) throw new TypeError(`several webhooks begin with ${id}`)
-  if (found.some(message => message.lane !== found[0]!.lane)) throw new TypeError(`several lanes begin with ${lane}`)
-  return { ...filter, lane: lane && (found[0]?.lane ?? lane) }
+  let found: string | undefined
+  for await (const [, listed] of pages(server, { ...filter, limit: id === undefined ? page : 2 })) {
+    if (id !== undefined && listed.length > 1) throw new TypeError(`several webhooks begin with ${id}`)
+    found ??= listed[0]?.lane
+    if (listed.some(message => message.lane !== found)) throw new TypeError(`several lanes begin with ${lane}`)
+  }
+  return { ...filter, lane: lane && (found ?? lane) }
 }
 
 export async function pauseRuntime(

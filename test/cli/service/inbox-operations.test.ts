@@ -67,6 +67,8 @@ test('a lane is named by what the list shows of it, if no other one begins like 
   const ambiguous = { runtime: 'demo', lane: first }
   await expect(dropMessages(ground.server, ambiguous)).rejects.toThrow(`several lanes begin with ${first}`)
   await expect(replayMessages(ground.server, ambiguous)).rejects.toThrow(`several lanes begin with ${first}`)
+  const paged = dropMessages(ground.server, ambiguous, 1)
+  await expect(paged).rejects.toThrow(`several lanes begin with ${first}`)
   expect(await replayMessages(ground.server, { runtime: 'demo', lane: name }, PAGE)).toHaveLength(DEAD)
   await until(async () => (await ground.messages('dead')).length === 0)
   expect(await dropMessages(ground.server, { runtime: 'demo', lane: name }, PAGE)).toHaveLength(DEAD + DELIVERED)
