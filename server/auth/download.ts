@@ -19,7 +19,7 @@ interface DownloadOptions<Document> {
 export class Download<Document> {
   readonly #options: DownloadOptions<Document>
   readonly #ending: EndingAgent
-  /** Tag of the last answer, if that was a valid document or confirmed it. A server that refuses a tag gets none the next time. */
+  /** Tag of the last answer, if that was a valid document or confirmed it. */
   #tag: string | undefined
 
   constructor(options: DownloadOptions<Document>) {
@@ -56,6 +56,8 @@ export class Download<Document> {
     }
     if (statusCode !== 200) {
       body.destroy()
+      // It may have refused the tag, although it gave it out.
+      if (tag !== undefined && statusCode >= 400 && statusCode < 500) return await this.get()
       throw new Error(`the server answered ${statusCode}`)
     }
     const bytes = await readAtMost(body, maxBytes)

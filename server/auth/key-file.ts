@@ -26,6 +26,8 @@ class FileKeys implements KeySource {
   readonly #now: () => number
   readonly #algorithms: readonly string[] | undefined
   #text = ''
+  /** What is wrong with the file. A flood of tokens with unknown keys, each of which reads it again, logs that once. */
+  #problem = ''
   #watch: FilesWatch | undefined
   #reading: Promise<boolean> | undefined
   #readAt = Number.NEGATIVE_INFINITY
@@ -66,13 +68,17 @@ class FileKeys implements KeySource {
   async #readOnce(): Promise<boolean> {
     try {
       const text = String(await readPlain(this.#file, MAX_KEY_SET_BYTES))
-      if (text === this.#text) return false
-      this.current = await parseKeySet(text, this.#algorithms)
+      const isNew = text !== this.#text
+      if (isNew) this.current = await parseKeySet(text, this.#algorithms)
       this.#text = text
-      this.#logger.info({ file: this.#file }, 'key set read')
-      return true
+      this.#problem = ''
+      if (isNew) this.#logger.info({ file: this.#file }, 'key set read')
+      return isNew
     } catch (error) {
-      this.#logger.error({ file: this.#file, err: error }, 'the key set file is bad; the old set stays')
+      const { message } = error as Error
+      if (message !== this.#problem)
+        this.#logger.error({ file: this.#file, err: error }, 'the key set file is bad; the old set stays')
+      this.#problem = message
       return false
     }
   }

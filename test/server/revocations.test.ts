@@ -380,7 +380,7 @@ describe('a URL', () => {
   test.each([
     ['as a failed condition', 412],
     ['as too long', 431],
-  ])('whose server refuses the tag that it gave out %s is fetched without it the next time', async (_name, status) => {
+  ])('whose server refuses the tag that it gave out %s is fetched without it', async (_name, status) => {
     const tags: Array<string | undefined> = []
     const { url, ca } = await serve(({ headers }, response) => {
       const tag = headers['if-none-match']
@@ -391,9 +391,9 @@ describe('a URL', () => {
     const download = new Download({ url, ca, accept: '*/*', maxBytes: 100, parse: String })
     expect(await download.get()).toBe('text')
     expect(await download.get()).toBeUndefined()
-    await expect(download.get()).rejects.toThrow(`the server answered ${status}`)
     expect(await download.get()).toBe('text')
-    expect(tags).toEqual([undefined, '"a"', '"a"', undefined])
+    expect(await download.get()).toBe('text')
+    expect(tags).toEqual([undefined, '"a"', '"a"', undefined, '"a"', undefined])
     download.close()
   })
 

@@ -21,6 +21,29 @@ vi.mock('../../../protocol/base/plain-file.ts', async original => {
   return { ...real, readPlain }
 })
 
+test('what is wrong with the file is logged once, however often tokens with unknown keys have it read again', async () => {
+  const folder = await mkdtemp(join(tmpdir(), 'sallyport-keys-'))
+  const file = join(folder, 'jwks.json')
+  const good = JSON.stringify((await createKeys()).jwks)
+  await writeFile(file, good)
+  const logged: string[] = []
+  const error = ({ err }: { err: Error }) => void logged.push(err.message)
+  let now = 0
+  const source = await fileKeys(file, { ...noLogger, error } as never, () => now)
+  const read = async () => {
+    now += 1000
+    await source.refresh()
+  }
+  for (const text of ['{', '{ ', '{}', good, '{}']) {
+    await writeFile(`${file}.new`, text)
+    await rename(`${file}.new`, file)
+    for (let times = 0; times < 3; times++) await read()
+  }
+  expect(logged).toEqual(['is not JSON', 'has no list `keys`', 'has no list `keys`'].map(what => `the key set ${what}`))
+  source.close()
+  await rm(folder, { recursive: true })
+})
+
 test('a key set that is replaced while the old one is being read is read again', async () => {
   const folder = await mkdtemp(join(tmpdir(), 'sallyport-keys-'))
   const file = join(folder, 'jwks.json')
