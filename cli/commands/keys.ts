@@ -1,3 +1,5 @@
+import { existsSync, realpathSync } from 'node:fs'
+import { rm } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { JWK } from 'jose'
 import { createKeys, type TokenAlgorithm } from '../../certs/keys.ts'
@@ -25,12 +27,19 @@ export const keysAdd: Run = async (args, io) => {
   const out = requiredFlag(args, 'out')
   if (isSameFile(out, path)) throw usageError(`${out} is the key set: give another --out`)
   return changeSet(path, io, async (set, rewrite) => {
+    if (isSameFile(out, `${realpathSync(path)}.next`)) throw usageError(`${out} locks the key set: give another --out`)
     const { privateJwk, jwks } = await checked(() => createKeys({ alg: algorithm(args) }))
     const text = textOf({ ...set, keys: [...set.keys, ...jwks.keys] })
     await checked(() => parseKeySet(text), path)
+    const isNew = !existsSync(out)
     // The private key first: a public key is useless if nobody can sign with its private half.
     await writeOutput([{ path: out, text: `${JSON.stringify(privateJwk)}\n`, secret: true }], args, io)
-    await rewrite([{ path, text, secret: false }])
+    try {
+      await rewrite([{ path, text, secret: false }])
+    } catch (error) {
+      if (isNew) await rm(out, { force: true }).catch(() => {})
+      throw error
+    }
     io.note(`added ${privateJwk.kid}; sign with it once every server has read the key set`)
     return EXIT.ok
   })

@@ -23,13 +23,15 @@ import { type OddCertificate, oddCertificate } from '../support/odd-certificates
 import { until } from '../support/until.ts'
 import { sallyport } from './run.ts'
 
-/** Whether files cannot be removed. */
-const stuck = vi.hoisted(() => ({ yes: false }))
+/** Whether files cannot be removed, and which one cannot be replaced. */
+const stuck = vi.hoisted(() => ({ yes: false, place: '' }))
 vi.mock('node:fs/promises', async original => {
   const real = await original<typeof promises>()
   const rm: typeof real.rm = (...args) =>
     stuck.yes ? Promise.reject(Object.assign(new Error('EACCES'), { code: 'EACCES' })) : real.rm(...args)
-  return { ...real, rm }
+  const rename: typeof real.rename = (from, to) =>
+    to === stuck.place ? Promise.reject(Object.assign(new Error('EACCES'), { code: 'EACCES' })) : real.rename(from, to)
+  return { ...real, rename, rm }
 })
 
 let folder: string
@@ -89,6 +91,34 @@ describe('keys', () => {
       const { code, notes } = await sallyport(['keys', 'add', '--jwks', file('jwks.json'), '--out', out, '--force'])
       expect([code, notes]).toEqual([2, expect.stringContaining(`${out} is the key set: give another --out`)])
     }
+    expect(keysOf()).toEqual(before)
+  })
+
+  test('nor is the lock of the set, which another command would remove', async () => {
+    await sallyport(['keys', 'create', '--out', folder])
+    const before = keysOf()
+    const out = file('jwks.json.next')
+    for (const more of [[], ['--force']]) {
+      const { code, notes } = await sallyport(['keys', 'add', '--jwks', file('jwks.json'), '--out', out, ...more])
+      expect([code, notes]).toEqual([2, expect.stringContaining(`${out} locks the key set: give another --out`)])
+    }
+    expect(readdirSync(folder).sort()).toEqual(['jwks.json', 'private.jwk'])
+    expect(keysOf()).toEqual(before)
+  })
+
+  test('a private key whose set could not be written is removed, unless its file was there before', async () => {
+    await sallyport(['keys', 'create', '--out', folder])
+    const before = keysOf()
+    stuck.place = file('jwks.json')
+    const refused = [3, expect.stringContaining(`cannot write ${file('jwks.json')}: permission denied`)]
+    const made = await add()
+    expect([made.code, made.notes]).toEqual(refused)
+    expect(readdirSync(folder).sort()).toEqual(['jwks.json', 'private.jwk'])
+    writeFileSync(file('next.jwk'), 'mine')
+    const replaced = await add('--force')
+    expect([replaced.code, replaced.notes]).toEqual(refused)
+    expect(existsSync(file('next.jwk'))).toBe(true)
+    stuck.place = ''
     expect(keysOf()).toEqual(before)
   })
 
