@@ -1,9 +1,10 @@
 /** Explains which route a request takes, and why, for `sallyport route test URL`. Forwards nothing. */
-import type { SallyportError } from '../protocol/base/errors.ts'
+import { SallyportError } from '../protocol/base/errors.ts'
 import { formatAddress } from '../protocol/base/host-port.ts'
 import type { HeaderList, HttpRequest } from '../protocol/exchange.ts'
+import { isPath } from '../protocol/http/headers.ts'
 import type { CompiledRoute, CompiledTable } from './compiled.ts'
-import { decide } from './handler/decide.ts'
+import { type Decision, decide } from './handler/decide.ts'
 import { capturesOf, matchRequest } from './match.ts'
 
 /** A request to ask `router.match` about. */
@@ -37,9 +38,17 @@ export interface MatchResult {
   explanation: string
 }
 
+/** Each of our listeners refuses it, whatever the table. */
+const NO_REQUEST = {
+  kind: 'refuse',
+  route: undefined,
+  error: new SallyportError('bad-request', 'a path or query has no `#`, white space or characters beyond ASCII'),
+  allow: undefined,
+} as const satisfies Decision
+
 export function explainMatch(table: CompiledTable, question: MatchQuestion): MatchResult {
   const request = asRequest(question)
-  const decision = decide(table, request, question.caller !== undefined)
+  const decision = isPath(request.path) ? decide(table, request, question.caller !== undefined) : NO_REQUEST
   const route = decision.route
   const result: MatchResult = {
     outcome: decision.kind,
@@ -79,6 +88,7 @@ function whyRefused(
   route: CompiledRoute | undefined,
   error: SallyportError,
 ): string {
+  if (error === NO_REQUEST.error) return `refused (400): ${error.message}`
   const match = matchRequest(table, request)
   if (match.kind === 'ambiguous') return `refused (400): ${match.reason}`
   if (match.kind === 'method') {

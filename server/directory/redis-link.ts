@@ -10,7 +10,7 @@ import { errorOf } from '../../protocol/base/errors.ts'
 import { type Guard, guardWith } from '../../protocol/base/guard.ts'
 import { endClient, isClosedByRedis, makeClient, type RedisClient } from './redis-client.ts'
 import { askSentinels, movedTo } from './redis-location.ts'
-import { type RedisLocation, readPlace } from './redis-url.ts'
+import { isAddress, type RedisLocation, readPlace } from './redis-url.ts'
 import { CHANGE, RENEW, REVOKE, RIGHTS, type Script, WRITE } from './scripts.ts'
 import { ClosedByStore, NoRight, QueueFull } from './store.ts'
 
@@ -120,6 +120,8 @@ export class RedisLink {
 
   #clientFor(host: string, isRedis: boolean): RedisClient {
     if (this.#closed !== undefined) throw this.#closed
+    if (!isAddress(host))
+      throw new Error(`${JSON.stringify(host.slice(0, 100))}, which Redis or a Sentinel named, is no address`)
     const { tls, database, credentials } = this.#place
     const { ca } = this.#address
     const { user, password } = isRedis ? this.#address : (this.#address.sentinel ?? {})

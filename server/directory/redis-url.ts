@@ -18,24 +18,29 @@ export interface RedisLocation {
 }
 
 const URL_FORM = /^redis(s?)(\+sentinel)?:\/\/(?:([^@/]*)@)?([^@/?#\s]+)((?:\/[^/?#\s]*)*)$/
-const HOST_FORM = /^(?:\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::\d{1,5})?$/i
+const ADDRESS_FORM = /^(?:\[[0-9a-f:.]+\]|[a-z0-9._-]+):\d{1,5}$/i
 const MAX_HOSTS = 32
+
+/** Whether it is `host:port`. */
+export function isAddress(text: string): boolean {
+  return ADDRESS_FORM.test(text) && URL.canParse(`redis://${text}`)
+}
 
 /** Throws a TypeError that says what was expected. */
 export function readPlace(url: string): RedisLocation {
   const [, s, isSentinel, credentials, hosts = '', path = ''] = URL_FORM.exec(url) ?? []
-  const list = hosts.split(',')
-  if (!list.every(host => HOST_FORM.test(host)) || list.length > MAX_HOSTS) {
+  const port = isSentinel ? 26_379 : 6379
+  const list = hosts.split(',').map(host => (/:\d{1,5}$/.test(host) ? host : `${host}:${port}`))
+  if (!list.every(isAddress) || list.length > MAX_HOSTS) {
     throw new TypeError('must begin with redis:// or rediss://, and have HOST:PORT or several with commas')
   }
   const [name = '', database = ''] = isSentinel ? path.split('/').slice(1) : ['', path.slice(1)]
   if (isSentinel && name === '')
     throw new TypeError('must end with the name that the Sentinels give: redis+sentinel://a,b/NAME')
   if (!/^\d{0,4}$/.test(database)) throw new TypeError('must end with the number of a database, or nothing')
-  const port = isSentinel ? 26_379 : 6379
   return {
     tls: s === 's',
-    hosts: list.map(host => (/:\d{1,5}$/.test(host) ? host : `${host}:${port}`)),
+    hosts: list,
     sentinel: isSentinel ? name : undefined,
     database: Number(database),
     credentials,

@@ -56,6 +56,10 @@ it('says why there is none', () => {
   expect(why('http://h/inner/../api')).toBe(
     '400 refused (400): the path has a dot segment, a backslash, a control character or the like',
   )
+  for (const path of ['/inner?x#y', '/inner#y', '/inner?ä'])
+    expect(why(`http://h${path}`)).toBe(
+      '400 refused (400): a path or query has no `#`, white space or characters beyond ASCII',
+    )
   for (const rest of [
     '//evil.example',
     '/%2fevil.example',

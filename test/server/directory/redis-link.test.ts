@@ -26,7 +26,7 @@ describe.runIf(needs('redis'))('a link to the directory is refused', () => {
   }
 
   /** A Sentinel that names this primary once `may` lets it. Resolves to its port. */
-  async function sentinelNaming(primary: number, may: () => Promise<void> | void = () => {}): Promise<number> {
+  async function sentinelNaming(primary: number | string, may: () => Promise<void> | void = () => {}): Promise<number> {
     const server = createServer(socket => {
       socket.on('error', () => {})
       socket.on('data', async bytes => {
@@ -105,6 +105,15 @@ describe.runIf(needs('redis'))('a link to the directory is refused', () => {
     const url = `redis+sentinel://127.0.0.1:${stale},127.0.0.1:${silent}/main`
     await expect(open(url)).rejects.toThrow(new Error('Error: this Redis is a standby'))
   })
+
+  test.each(['99999', 'x', '1/2', ''])(
+    'by an address that a Sentinel makes up, which is named: port %j',
+    async port => {
+      const sentinel = await sentinelNaming(port)
+      const told = `Error: "127.0.0.1:${port}", which Redis or a Sentinel named, is no address`
+      await expect(open(`redis+sentinel://127.0.0.1:${sentinel}/main`)).rejects.toThrow(new Error(told))
+    },
+  )
 
   test('once it is aborted; and one that has ended keeps nothing of what would abort it', async () => {
     const { url } = await node({})

@@ -19,6 +19,7 @@ describe('the URL of a directory', () => {
     ['redis://a,,b', HOSTS],
     ['redis://a b', HOSTS],
     ['redis://a:123456', HOSTS],
+    ['redis://a:99999', HOSTS],
     ['redis://a?x=1', HOSTS],
     [`redis://${Array(33).fill('a').join(',')}`, HOSTS],
     ['redis+sentinel://a,b', NAME],
