@@ -325,14 +325,16 @@ export class SqliteFile {
     return this.#all<{ bytes: Uint8Array }>('SELECT bytes FROM parts WHERE id = ? AND n = ?', id, n)[0]?.bytes
   }
 
-  list({ runtime, lane, state, since, id, reason, before = [], limit }: Filter): Message[] {
+  list({ runtime, lane, state, since, id = '', reason, before = [], limit }: Filter): Message[] {
+    // By the index. Without an id, the newest are read first.
+    const begins = id === '' ? "?5 = ''" : 'id >= ?5 AND id < ?5 || char(0x10ffff)'
     return this.#all(
       `SELECT ${NAMES} FROM messages WHERE (?1 IS NULL OR runtime = ?1) AND substr(lane, 1, length(?2)) = ?2
-       AND (?3 IS NULL OR state = ?3) AND received >= ?4 AND substr(id, 1, length(?5)) = ?5
+       AND (?3 IS NULL OR state = ?3) AND received >= ?4 AND ${begins}
        AND substr(reason, 1, length(?6)) = ?6
        AND seq < coalesce((SELECT min(seq) FROM messages WHERE id IN (SELECT value FROM json_each(?7))), 9e18)
        ORDER BY seq DESC LIMIT ?8`,
-      ...[runtime ?? null, lane ?? '', state ?? null, since ?? 0, id ?? '', reason ?? ''],
+      ...[runtime ?? null, lane ?? '', state ?? null, since ?? 0, id, reason ?? ''],
       ...[JSON.stringify(before), limit],
     )
   }

@@ -48,6 +48,28 @@ async function start(at = path): Promise<SqliteStore> {
   return store
 }
 
+test('a message is found by its id, or by the beginning of it, through the index', () => {
+  const { file } = openFile(path, 0)
+  file.apply(
+    ['0b5', '0b5f', '0b6'].map(id => ({ op: 'append', message: message(id), head: bytes('{}'), rest: bytes('b') })),
+  )
+  const prepare = vi.spyOn(DatabaseSync.prototype, 'prepare')
+  const idsOf = (id: string) => file.list({ id, limit: 9 }).map(found => found.id)
+  expect([idsOf('0b5f'), idsOf('0b5'), idsOf('0b7'), idsOf('')]).toEqual([
+    ['0b5f'],
+    ['0b5f', '0b5'],
+    [],
+    ['0b6', '0b5f', '0b5'],
+  ])
+  const [text] = prepare.mock.calls[0]!
+  prepare.mockRestore()
+  file.close()
+  const database = new DatabaseSync(path)
+  const plan = database.prepare(`EXPLAIN QUERY PLAN ${text}`).all()
+  database.close()
+  expect(plan[0]!.detail).toBe('SEARCH messages USING INDEX sqlite_autoindex_messages_1 (id>? AND id<?)')
+})
+
 test('each statement is prepared once and kept, whatever the values', () => {
   const { file } = openFile(path, 0)
   const prepare = vi.spyOn(DatabaseSync.prototype, 'prepare')
