@@ -494,6 +494,22 @@ export const MUTATIONS: readonly Mutation[] = [
     tests: ['test/protocol/wire/transport-websocket.test.ts'],
   },
   {
+    defence: 'fields of an answer that a session cannot carry',
+    edits: [['protocol/wire/bhttp/encode.ts', '  checkFields(headers)\n', '']],
+    tests: ['test/protocol/wire/exchange/exchange.test.ts'],
+  },
+  {
+    defence: 'an unsafe request that may have been executed is never asked for again',
+    edits: [
+      [
+        'server/edge/retry-policy.ts',
+        '!unsent && refusal === undefined && !isSafe',
+        "error.reason === 'session-lost' && !isSafe",
+      ],
+    ],
+    tests: ['test/server/edge/may-have-run.test.ts'],
+  },
+  {
     defence: 'no compression',
     edits: [['protocol/wire/transport.ts', '  perMessageDeflate: false,\n', '  perMessageDeflate: true,\n']],
     tests: CONTROL,

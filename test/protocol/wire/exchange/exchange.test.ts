@@ -332,18 +332,21 @@ describe('an exchange that breaks off', () => {
     ['no head', response => response.responseHead(undefined as never), 'Cannot destructure'],
     ['no fields', says(undefined as never), 'undefined'],
     ['an early field', response => response.responseInformational(103, ['x-a', '\n']), 'field cannot be sent: "x-a"'],
-  ])('an answer that cannot be sent becomes 502, and the log says why: %s', async (_, say, why) => {
+  ])('an answer that cannot be sent becomes 502 each time, and the log says why: %s', async (_, say, why) => {
     const { handler, next } = upstreams()
     const told: string[] = []
     const error = (fields: object, what: string) => void told.push(`${what}: ${(fields as { err: Error }).err.message}`)
     const { server } = tunnel(handler, {}, { ...noLogger, error })
-    const caller = send(server)
-    const upstream = await next()
-    say(upstream.response)
-    await Promise.all([caller.over(), upstream.until(self => self.error !== undefined)])
-    expect(caller.events).toEqual(['abort upstream-broken'])
-    expect(told).toEqual([expect.stringContaining(`an answer cannot be sent: `)])
-    expect(told[0]).toContain(why)
+    for (const time of [1, 2]) {
+      const caller = send(server)
+      const upstream = await next()
+      say(upstream.response)
+      await Promise.all([caller.over(), upstream.until(self => self.error !== undefined)])
+      expect(caller.events).toEqual(['abort upstream-broken'])
+      expect(told).toHaveLength(time)
+      expect(told.at(-1)).toContain('an answer cannot be sent: ')
+      expect(told.at(-1)).toContain(why)
+    }
   })
 
   test.each<[string, (response: ResponseSink) => void]>([
