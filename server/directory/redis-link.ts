@@ -9,7 +9,7 @@ import { RESP_TYPES } from '@redis/client'
 import { errorOf } from '../../protocol/base/errors.ts'
 import { type Guard, guardWith } from '../../protocol/base/guard.ts'
 import { endClient, isClosedByRedis, makeClient, type RedisClient } from './redis-client.ts'
-import { askSentinels, movedTo } from './redis-location.ts'
+import { askSentinels, bySilence, movedTo } from './redis-location.ts'
 import { isAddress, type RedisLocation, readPlace } from './redis-url.ts'
 import { CHANGE, RENEW, REVOKE, RIGHTS, type Script, WRITE } from './scripts.ts'
 import { ClosedByStore, NoRight, QueueFull } from './store.ts'
@@ -148,13 +148,8 @@ export class RedisLink {
     const { hosts, sentinel } = this.#place
     const candidates =
       sentinel === undefined
-        ? hosts.toSorted((a, b) => (silentAt.get(a) ?? 0) - (silentAt.get(b) ?? 0))
-        : askSentinels(
-            this.#place,
-            host => this.#clientFor(host, false),
-            host => silentAt.has(host),
-            this.#deadlineMs / 4,
-          )
+        ? bySilence(hosts, silentAt)
+        : askSentinels(this.#place, host => this.#clientFor(host, false), silentAt, this.#deadlineMs / 4)
     const errors: unknown[] = []
     let moves = 0
     for await (const candidate of candidates) {
@@ -162,6 +157,7 @@ export class RedisLink {
       for (let host: string | undefined = candidate; host !== undefined; ) {
         try {
           await this.#try(host, channel, key)
+          silentAt.delete(candidate)
           return
         } catch (error) {
           if (this.#closed !== undefined) throw this.#closed

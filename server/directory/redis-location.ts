@@ -9,12 +9,13 @@ type ClientFor = (host: string) => RedisClient
 
 /**
  * Asks all Sentinels at once for the primary, and yields each `host:port` that they name. One that was cut off names an old primary. If the
- * first address was no good, or `wasSilent`, the other Sentinels have `othersMs` left, since one that is down never answers.
+ * first address was no good, the other Sentinels have `othersMs` left, since one that is down never answers. Addresses that were silent, at
+ * `silentAt`, come after them, the one that was silent last as the last.
  */
 export async function* askSentinels(
   { hosts, sentinel }: RedisLocation,
   clientFor: ClientFor,
-  wasSilent: (host: string) => boolean,
+  silentAt: ReadonlyMap<string, number>,
   othersMs: number,
 ): AsyncGenerator<string> {
   const clients = hosts.map(clientFor)
@@ -30,11 +31,11 @@ export async function* askSentinels(
       left.delete(answer.i)
       if (answer.host === undefined || named.has(answer.host)) continue
       named.add(answer.host)
-      if (wasSilent(answer.host)) putOff.push(answer.host)
+      if (silentAt.has(answer.host)) putOff.push(answer.host)
       else yield answer.host
       late ??= pause(othersMs, undefined, { ref: false })
     }
-    yield* putOff
+    yield* bySilence(putOff, silentAt)
   } finally {
     for (const client of clients) endClient(client)
   }
@@ -42,6 +43,11 @@ export async function* askSentinels(
   const problems = (await Promise.all(answers)).map(({ problem }) => problem)
   // Without the errors' codes: if no Sentinel listens, that does not mean that Redis is down.
   throw new Error(`no Sentinel knows ${sentinel}: ${[...new Set(problems)].join('; ')}`)
+}
+
+/** Those that were never silent come first, then those whose last silence is longest ago. */
+export function bySilence(hosts: readonly string[], silentAt: ReadonlyMap<string, number>): string[] {
+  return hosts.toSorted((a, b) => (silentAt.get(a) ?? 0) - (silentAt.get(b) ?? 0))
 }
 
 interface Answer {

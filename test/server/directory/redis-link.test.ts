@@ -99,6 +99,30 @@ describe.runIf(needs('redis'))('a link to the directory is refused', () => {
     await old.stop()
   })
 
+  test('once by each of two primaries that were silent, whichever Sentinel answers first', async () => {
+    const primary = await node({})
+    const relays = [await Relay.start({ port: 0 }), await Relay.start({ port: 0 })]
+    for (const relay of relays) {
+      relay.target = primary.port
+      relay.silent = true
+    }
+    const [old, now] = relays.map(({ port }) => port)
+    const answered = Promise.withResolvers<void>()
+    const stale = await sentinelNaming(old!, answered.resolve)
+    const other = await sentinelNaming(now!, () => answered.promise)
+    const url = `redis+sentinel://127.0.0.1:${stale},127.0.0.1:${other}/main`
+    const silent = new Error('Redis does not answer')
+    await expect(open(url, unhurried(1000))).rejects.toThrow(silent)
+    await expect(open(url, unhurried(1000))).rejects.toThrow(silent)
+    relays[1]!.silent = false
+    await expect(open(url, unhurried(1000))).rejects.toThrow(silent)
+    for (let attempts = 0; attempts < 2; attempts++) {
+      const link = await open(url)
+      link.close()
+    }
+    await Promise.all(relays.map(relay => relay.stop()))
+  })
+
   test('by an old primary, within the deadline, if the other Sentinels never answer', async () => {
     const standby = await node({ lines: ['replicaof 127.0.0.1 1'] })
     const [stale, silent] = [await sentinelNaming(standby.port), await sentinelNaming(1, () => new Promise(() => {}))]
