@@ -379,7 +379,7 @@ export class ClientSession implements SessionView {
     clearTimeout(this.#timer)
     const { epoch } = message
     if (epoch !== undefined && epoch > MAX_EPOCH)
-      this.#owner.logger.warn({ epoch }, 'the server sent an impossible epoch')
+      this.#owner.onNotice(this, { type: 'notice', message: `the server sent an impossible epoch: ${epoch}` })
     else if (epoch !== undefined) {
       this.epoch = Math.max(this.epoch, epoch)
       this.#owner.onStanding(epoch, message.active ?? true)

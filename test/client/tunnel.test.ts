@@ -392,6 +392,24 @@ describe('a session that is lost', () => {
     expect(await logged.promise).toBe('this client is two years old')
   })
 
+  it.each<[string, (session: FakeSession, i: number) => void]>([
+    ['notices', (session, i) => session.send({ type: 'notice', message: `number ${i}` })],
+    ['impossible epochs', (session, i) => session.send({ type: 'ready', epoch: 2 ** 41 + i, active: true })],
+  ])('has few of 200 lines of the log that a server causes by %s', async (_what, send) => {
+    const server = await fake()
+    let lines = 0
+    const count = () => void lines++
+    const tunnel = startTunnel(optionsFor(server, { logger: { debug() {}, info: count, warn: count, error() {} } }))
+    const session = await server.serve()
+    await tunnel.connected()
+    for (let i = 0; i < 200; i++) send(session, i)
+    const standing = event(tunnel, 'standing')
+    session.send({ type: 'ready', epoch: 5, active: true })
+    await standing
+    expect(lines).toBeGreaterThan(10)
+    expect(lines).toBeLessThan(60)
+  })
+
   it.each<[string, string, (session: FakeSession) => void]>([
     ['a close', 'the token is revoked', session => session.yamux.close('the token is revoked', CLOSE.refused)],
     ['a cut', 'the network cut the connection', session => session.webSocket.terminate()],

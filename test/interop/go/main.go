@@ -5,8 +5,10 @@ package main
 import (
 	"bufio"
 	"context"
+	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/hex"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -104,10 +106,19 @@ func dial(url, ca, token string) (*client, error) {
 	return c, nil
 }
 
+// newInstance returns the id of this run. A process id would not do: in a container, each run has the same.
+func newInstance() string {
+	id := make([]byte, 16)
+	if _, err := rand.Read(id); err != nil {
+		panic(err)
+	}
+	return hex.EncodeToString(id)
+}
+
 // greet says hello and waits for welcome; no yamux frame goes before.
 func (c *client) greet() error {
 	c.send(message{
-		"type": "hello", "minor": 0, "software": "sallyport-interop-go/1", "instance": fmt.Sprintf("go-%d", os.Getpid()),
+		"type": "hello", "minor": 0, "software": "sallyport-interop-go/1", "instance": newInstance(),
 		"startedMs": time.Now().UnixMilli(), "lastEpoch": 0, "connection": 0,
 	})
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
