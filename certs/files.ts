@@ -14,6 +14,7 @@ import {
   writeFile,
 } from 'node:fs/promises'
 import { basename, dirname, join, resolve } from 'node:path'
+import { makeDurable } from '../protocol/base/durable.ts'
 
 /** A file to write. */
 export interface OutputFile {
@@ -68,6 +69,7 @@ export async function writeFiles(files: readonly OutputFile[], options: WriteOpt
       await placement.place()
       placed.push(placement)
     }
+    for (const folder of new Set(placements.flatMap(({ folders }) => folders ?? []))) await makeDurable(folder)
   } catch (error) {
     for (const { putBack } of placed) await putBack?.().catch(() => {})
     throw error
@@ -87,6 +89,8 @@ async function remove(path: string): Promise<void> {
 /** A file that only has to get its name. What is not regular has no other members. */
 interface Placement {
   place(): Promise<void>
+  /** Those in which a name is new. */
+  readonly folders?: readonly string[]
   /** Where it is until then. */
   readonly temporary?: string
   /** Where the file that it replaces is meanwhile, once `keep` is called. */
@@ -107,7 +111,7 @@ async function refuseExisting(path: string): Promise<void> {
 
 /** Readers see the old file or the complete new one, never a part. A secret is at no moment readable by others. */
 async function prepare(file: OutputFile, force: boolean, keepRights: boolean): Promise<Placement> {
-  await mkdir(dirname(file.path), { recursive: true })
+  const made = await mkdir(dirname(file.path), { recursive: true })
   const there = await stat(file.path).catch(() => undefined)
   if (there?.isDirectory()) throw Object.assign(new Error(`${file.path} is a folder`), { code: 'EISDIR' })
   // `/dev/stdout` or a named pipe is written to, not replaced.
@@ -125,6 +129,7 @@ async function prepare(file: OutputFile, force: boolean, keepRights: boolean): P
   }
   let isKept = false
   return {
+    folders: [dirname(path), ...foldersAround(made, file.path)],
     temporary,
     kept,
     place: () => (force ? rename(temporary, path) : linkNew(temporary, path)),
@@ -136,6 +141,19 @@ async function prepare(file: OutputFile, force: boolean, keepRights: boolean): P
       else if (there === undefined) await rm(path, { force: true })
     },
   }
+}
+
+/** The folders in which those down to that of `path` were made, from `first` on. */
+function foldersAround(first: string | undefined, path: string): string[] {
+  const folders: string[] = []
+  if (first === undefined) return folders
+  const top = dirname(resolve(first))
+  let folder = dirname(resolve(path))
+  while (folder.length > top.length) {
+    folder = dirname(folder)
+    folders.push(folder)
+  }
+  return folders
 }
 
 /** As many as Linux follows. */

@@ -13,6 +13,7 @@ import {
   writeSync,
 } from 'node:fs'
 import { dirname } from 'node:path'
+import { makeDurableSync } from '../../protocol/base/durable.ts'
 import { readPlainSync } from '../../protocol/base/plain-file.ts'
 import { newPrivateKey } from '../../protocol/sealing/hpke.ts'
 import { configurationError, fileProblem } from '../failure.ts'
@@ -23,6 +24,8 @@ const BLOCK = /-----BEGIN PRIVATE KEY-----[^-]+-----END PRIVATE KEY-----/g
 export function loadInboxKeys(path: string): readonly string[] {
   return explained(path, () => {
     if (isNew(path)) make(path)
+    // Also if another client has created it: what a server seals for this key must find it after a power cut.
+    makeDurableSync(dirname(path))
     return read(path)
   })
 }
@@ -68,6 +71,7 @@ function putInPlace(fresh: string, path: string): void {
     // Some file systems have no hard links.
     if (!['EPERM', 'ENOTSUP', 'ENOSYS'].includes((error as NodeJS.ErrnoException).code!)) throw error
     copyFileSync(fresh, path, constants.COPYFILE_EXCL)
+    makeDurableSync(path)
   }
 }
 

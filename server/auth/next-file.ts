@@ -1,6 +1,8 @@
 /** The next version of a file that several processes change. The process that has it open is the only one that changes the file. */
 import { type FileHandle, open, rename, rm, stat } from 'node:fs/promises'
+import { dirname } from 'node:path'
 import { setTimeout as pause } from 'node:timers/promises'
+import { makeDurable } from '../../protocol/base/durable.ts'
 
 const POLL_MS = 20
 /** A change takes milliseconds. A process that has not finished by then is presumed dead. */
@@ -51,6 +53,7 @@ export class NextFile {
     await this.demandOurs()
     await rename(this.#path, this.#file)
     this.#isReplaced = true
+    await makeDurable(dirname(this.#file))
   }
 
   async close(): Promise<void> {
