@@ -123,13 +123,14 @@ async function schemaExists(client: Client): Promise<boolean> {
 const LOCKS_PER_QUERY = 4
 
 /**
- * The settings of each connection. Commits are durable when PostgreSQL confirms them, and idle sessions are not closed. They are
- * set by a statement, since a pooler refuses or drops startup parameters.
+ * The settings of each connection. Commits are durable when PostgreSQL confirms them, and a warning says if no standby has one. Idle
+ * sessions are not closed. They are set by a statement, since a pooler refuses or drops startup parameters.
  */
 export function sessionOf(queryMs: number): string {
   const settings = {
     search_path: SCHEMA,
     synchronous_commit: 'on',
+    client_min_messages: 'warning',
     default_transaction_isolation: "'read committed'",
     statement_timeout: queryMs,
     lock_timeout: Math.ceil(queryMs / LOCKS_PER_QUERY),

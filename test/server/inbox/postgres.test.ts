@@ -506,6 +506,7 @@ describe.runIf(needs('postgres'))('a real one', () => {
   })
 
   test('a webhook for whose copy at a standby nobody waits any more was not stored for sure, and is known if it comes again', async () => {
+    await postgres.query('ALTER DATABASE sallyport SET client_min_messages = error')
     const store = await start()
     const standby = async (change: string) => {
       await postgres.query(`ALTER SYSTEM ${change}`)
@@ -524,6 +525,7 @@ describe.runIf(needs('postgres'))('a real one', () => {
       expect(logged.at(-1)).toContain('no standby may have a commit: canceling wait for synchronous replication')
     } finally {
       await standby('RESET synchronous_standby_names')
+      await postgres.query('ALTER DATABASE sallyport RESET client_min_messages')
     }
     await until(() => store.stats().open)
     expect(await append(store, message('b', { dedupe: 'a' }))).toEqual({ status: 'duplicate', id: 'a' })
