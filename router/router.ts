@@ -86,7 +86,7 @@ export interface Router extends AsyncDisposable {
    * router.attach(server, { trustedProxies: ['10.0.0.0/8'] })
    * server.listen(8080)
    *
-   * @throws {TypeError} for a bad `trustedProxies`.
+   * @throws {TypeError} for a bad `trustedProxies`, and for a server of `node:http2`, even with `allowHTTP1`.
    */
   attach(httpServer: HttpServer, options?: AttachOptions): () => void
   /** Lets open exchanges finish within `graceMs` (default 0), and closes idle connections to upstreams. */

@@ -54,13 +54,15 @@ export interface Server {
    */
   dispatcher(runtime: string, options?: CallOptions): Dispatcher
   /**
-   * Serves our hosts on a server of the embedder's, and the control endpoint's path unless `control` is off. Everything else goes to
-   * the listeners that the server has at this moment. Before Node 24.9, requests that offer an upgrade (`h2c`) are closed if there is
+   * Serves our hosts on an `http.Server` or `https.Server` of the embedder's, and the control endpoint's path unless `control` is off.
+   * Everything else goes to the listeners that the server has at this moment. Before Node 24.9, requests that offer an upgrade (`h2c`) are closed if there is
    * no listener for `upgrade`. A pipeline is answered up to the first request of ours that has to wait, and then the connection
    * ends. A peer on a Unix socket counts as 127.0.0.1. Call it last: listeners that are added later get the requests for our hosts, too.
    * Fastify listens on `localhost` by default, with a server of its own for each further address: tell it a single one.
    * Returns a function that undoes this. Several of these may be called in any order.
    * `drain` and `close` do not wait for the callers of that server, and requests that it takes meanwhile get 503, so close it first.
+   *
+   * @throws {TypeError} for a server of `node:http2`, even with `allowHTTP1`, and for one without TLS that would have the control endpoint.
    */
   attach(httpServer: HttpServer): () => void
   /** Whether it can serve: it has a key set, has not lost its directory, and is not draining or closed. */

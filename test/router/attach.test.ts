@@ -2,6 +2,7 @@
 import { once } from 'node:events'
 import { mkdtemp, rm } from 'node:fs/promises'
 import { createServer, type Server } from 'node:http'
+import { createServer as createHttp2Server, createSecureServer } from 'node:http2'
 import { type AddressInfo, connect } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -66,6 +67,15 @@ describe('an attached router', () => {
     detach()
     expect(await get(port, '/up')).toMatch(/the app$/)
   })
+
+  it.each([createHttp2Server(), createSecureServer(), createSecureServer({ allowHTTP1: true })])(
+    'refuses a server of HTTP/2 (%#)',
+    http2 => {
+      const listeners = http2.rawListeners('request')
+      expect(() => router.attach(http2 as unknown as Server)).toThrow(/http\.Server or an https\.Server/)
+      expect(http2.rawListeners('request')).toEqual(listeners)
+    },
+  )
 
   it('leaves other hosts to the server', async () => {
     router.attach(host, { serves: authority => authority === 'ours.example' })

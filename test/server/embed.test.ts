@@ -1,4 +1,5 @@
 import { createServer as createHttpServer, type Server as HttpServer } from 'node:http'
+import { createSecureServer } from 'node:http2'
 import { createServer as createHttpsServer } from 'node:https'
 import type { AddressInfo } from 'node:net'
 import { Readable } from 'node:stream'
@@ -577,6 +578,13 @@ describe("on the embedder's own http.Server", () => {
     host = createHttpServer()
     server = await startServer({ public: undefined, control: {} })
     expect(() => server.attach(host)).toThrow(TypeError)
+  })
+
+  test.each([false, true])('a server of HTTP/2 is refused (allowHTTP1: %s)', async allowHTTP1 => {
+    host = createHttpServer()
+    server = await startServer({ public: undefined, control: {} })
+    const http2 = createSecureServer({ allowHTTP1 }) as unknown as import('node:http').Server
+    expect(() => server.attach(http2)).toThrow(/http\.Server or an https\.Server/)
   })
 
   test('clients dial in on it, and bodies and WebSockets pass', async () => {

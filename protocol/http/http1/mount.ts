@@ -3,7 +3,8 @@
  * are handled before the embedder's listeners see them. Everything else is left to those listeners.
  */
 
-import type { Server as HttpServer, IncomingMessage, ServerResponse } from 'node:http'
+import { Server as HttpServer, type IncomingMessage, type ServerResponse } from 'node:http'
+import { Server as HttpsServer } from 'node:https'
 import type { Socket } from 'node:net'
 import { performance } from 'node:perf_hooks'
 import process from 'node:process'
@@ -50,8 +51,14 @@ interface MountOptions {
   readonly logger: Logger
 }
 
-/** Puts us before the listeners that `server` has now. The returned function removes us again. */
+/**
+ * Puts us before the listeners that `server` has now. The returned function removes us again. Throws TypeError for a server of HTTP/2,
+ * even with `allowHTTP1`: its requests look alike, but name their host elsewhere.
+ */
 export function mount(server: HttpServer, options: MountOptions): () => void {
+  if (![HttpServer, HttpsServer].some(kind => server instanceof kind)) {
+    throw new TypeError('attach takes an http.Server or an https.Server of Node, and no server of HTTP/2')
+  }
   const serves = (request: IncomingMessage) => {
     try {
       return options.serves(request.headers.host ?? '')
