@@ -9,7 +9,9 @@ const BAD_VALUE = /[^\t\x20-\x7e\x80-\xff]/
 /** Shorter values are checked in a loop, which costs less than calling the regular expression. */
 const SHORT_CHARS = 64
 const BAD_PATH = /[^\x21-\x22\x24-\x7e]/
-const AUTHORITY = /^(?:[A-Za-z0-9\-._~!$&'()*+,;=%]+|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{0,5})?$/
+/** A port is at most 65535. `URL` takes no other, so what is behind us might fail. */
+const PORT = '[0-5]?[0-9]{0,4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5]'
+const AUTHORITY = new RegExp(`^(?:[A-Za-z0-9\\-._~!$&'()*+,;=%]+|\\[[0-9A-Fa-f:.]{2,45}\\])(?::(?:${PORT}))?$`)
 
 /** Fields that belong to one hop, whether or not `Connection` names them (RFC 9110 section 7.6.1). */
 const HOP_BY_HOP: ReadonlySet<string> = new Set([

@@ -290,6 +290,8 @@ describe('E9: exactly one host', () => {
     ['with a space', 'GET /attack HTTP/1.1\r\nHost: a b\r\n\r\n'],
     ['a list', 'GET /attack HTTP/1.1\r\nHost: [a\r\n\r\n'],
     ['too long', `GET /attack HTTP/1.1\r\nHost: ${'a'.repeat(300)}\r\n\r\n`],
+    ['a port that cannot be', `GET /attack HTTP/1.1\r\nHost: ${HOST}:65536\r\n\r\n`],
+    ['absolute form with such a port', `GET http://${HOST}:65536/ HTTP/1.1\r\nHost: ${HOST}\r\n\r\n`],
     ['absolute form with user info', `GET http://x@a/ HTTP/1.1\r\nHost: ${HOST}\r\n\r\n`],
     ['absolute form of another scheme', `GET ftp://a/ HTTP/1.1\r\nHost: ${HOST}\r\n\r\n`],
     ['absolute form without a host', `GET http:///x HTTP/1.1\r\nHost: ${HOST}\r\n\r\n`],

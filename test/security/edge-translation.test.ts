@@ -108,6 +108,8 @@ describe('H4 on the way to HTTP/1.1', () => {
     ['a :method with CR and LF', pseudo({ ':method': 'GET /x HTTP/1.1\r\nHost: a\r\n\r\nGET' })],
     ['a :method twice', [...pseudo(), [':method', 'POST']]],
     ['no :scheme', pseudo({ ':scheme': undefined })],
+    [':authority with a port that cannot be', pseudo({ ':authority': `${HOST}:65536` })],
+    ['host with a port that cannot be', [...pseudo({ ':authority': undefined }), ['host', `${HOST}:65536`]]],
     ['a pseudo field behind others', [['x', 'y'], ...pseudo()]],
   ])('H4 %s is not forwarded', async (_name, fields) => {
     await refused(headers(1, fields))

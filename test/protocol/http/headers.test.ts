@@ -34,6 +34,12 @@ describe('grammar', () => {
     for (const good of ['a.example', 'a:80', '[::1]:8080', '1.2.3.4', 'a_b.c']) expect(isAuthority(good)).toBe(true)
     for (const bad of ['', 'a b', 'u@h', 'a:x', 'a/b', '[::1', 'a:123456', 'a,\n']) expect(isAuthority(bad)).toBe(false)
   })
+  test('a port is one that exists', () => {
+    const ports = Array.from({ length: 100_000 }, (_, port) => port)
+    expect(ports.filter(port => isAuthority(`a:${port}`))).toEqual(ports.slice(0, 65_536))
+    for (const good of ['a:', 'a:00080', '[::1]:65535']) expect(isAuthority(good)).toBe(true)
+    for (const bad of ['a:000080', '[::1]:65536']) expect(isAuthority(bad)).toBe(false)
+  })
 })
 
 describe('R1: fields of one hop', () => {
