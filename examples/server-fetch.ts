@@ -16,18 +16,22 @@ const tunnels = await createServer({
 })
 
 /** The platform's own API: `GET /runtimes/<name>` asks the runtime how it is. */
-async function answer(path: string): Promise<{ status: number; body: object }> {
+async function answer(path: string, caller: string | undefined): Promise<{ status: number; body: object }> {
   const name = /^\/runtimes\/([a-z0-9-]+)$/.exec(path)?.[1]
   if (name === undefined) return { status: 404, body: { error: 'no such page' } }
-  const health = await tunnels.fetch(name, `https://${name}.${DOMAIN}/healthz`)
+  // Strangers choose the runtime, so each address may ask for a limited number of runtimes that nobody serves.
+  const options = { caller }
+  const health = await tunnels.fetch(name, `https://${name}.${DOMAIN}/healthz`, options)
+  // A body that is neither read nor cancelled keeps its exchange open.
+  await health.body?.cancel()
   // The same with undici. Any of its clients works, with Node streams.
-  const version = await request('http://any/version', { dispatcher: tunnels.dispatcher(name) })
+  const version = await request('http://any/version', { dispatcher: tunnels.dispatcher(name, options) })
   return { status: 200, body: { name, health: health.status, version: await version.body.text() } }
 }
 
 const tls = { cert: await readFile(CERT), key: await readFile(KEY) }
 const api = createHttpsServer(tls, (incoming, outgoing) => {
-  answer(incoming.url ?? '').then(
+  answer(incoming.url ?? '', incoming.socket.remoteAddress).then(
     ({ status, body }) => outgoing.writeHead(status).end(JSON.stringify(body)),
     () => outgoing.writeHead(502).end(), // the answer of the runtime was cut off
   )

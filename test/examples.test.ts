@@ -2,10 +2,12 @@ import { type ChildProcess, spawn } from 'node:child_process'
 import { createHmac } from 'node:crypto'
 import { once } from 'node:events'
 import { mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
-import { createServer as createHttpServer, type Server as HttpServer } from 'node:http'
+import { createServer as createHttpServer, type Server as HttpServer, type IncomingMessage } from 'node:http'
+import { get } from 'node:https'
 import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
+import { text } from 'node:stream/consumers'
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest'
 import { connect, type Tunnel } from '../client/index.ts'
 import { createServer, type Server } from '../server/index.ts'
@@ -196,16 +198,25 @@ describe('examples', () => {
   it('server-fetch.ts', async () => {
     const program = new Program('server-fetch.ts', { PORT: '0', CONTROL_PORT: '0' })
     const platform = Number(await program.says(/platform: https:\/\/127\.0\.0\.1:(\d+)/))
-    const answer = (request: Request) => new Response(new URL(request.url).pathname === '/version' ? '1.2.3' : 'ok')
+    const cancelled = Promise.withResolvers<void>()
+    const endless = () =>
+      new ReadableStream({ pull: out => out.enqueue(Buffer.alloc(1024)), cancel: cancelled.resolve })
+    const callers: (string | null)[] = []
+    const answer = (request: Request) => {
+      callers.push(request.headers.get('x-forwarded-for'))
+      return new Response(new URL(request.url).pathname === '/version' ? '1.2.3' : endless())
+    }
     const tunnel = await tunnelTo(await program.says(/clients: (wss:\S+)/), answer)
     const ask = async (host: string, path: string) => {
-      const caller = await Http1Caller.connect({ port: platform, authority: host, ca: secrets.ca })
-      const { status, content } = await caller.ask({ path })
-      caller.close()
-      return { status, text: String(content) }
+      const at = { host: '127.0.0.1', port: platform, localAddress: '127.0.0.9', path }
+      const sent = get({ ...at, servername: host, headers: { host }, ca: secrets.ca, agent: false })
+      const [response] = (await once(sent, 'response')) as [IncomingMessage]
+      return { status: response.statusCode, text: await text(response) }
     }
-    const { text } = await ask('localhost', '/runtimes/demo')
-    expect(JSON.parse(text)).toEqual({ name: 'demo', health: 200, version: '1.2.3' })
+    const asked = await ask('localhost', '/runtimes/demo')
+    expect(JSON.parse(asked.text)).toEqual({ name: 'demo', health: 200, version: '1.2.3' })
+    await cancelled.promise
+    expect(callers).toEqual(['127.0.0.9', '127.0.0.9'])
     expect((await ask('localhost', '/else')).status).toBe(404)
     expect(await ask(`demo.${DOMAIN}`, '/version')).toEqual({ status: 200, text: '1.2.3' })
     await tunnel.close()
