@@ -9,6 +9,7 @@ import {
   isFieldValue,
   isForwardedName,
   isHopByHop,
+  isMountName,
   isPath,
   isToken,
   removeHeader,
@@ -55,7 +56,14 @@ function editedFields(headers: HeaderList, edits: NonNullable<ReplayEdits['heade
   if (entries.length > MAX_EDITED_FIELDS) throw new TypeError(`edits.headers has more than ${MAX_EDITED_FIELDS} fields`)
   for (const [given, value] of entries) {
     const name = given.toLowerCase()
-    if (!isToken(name) || name === 'host' || name === 'content-length' || isHopByHop(name) || isForwardedName(name)) {
+    if (
+      !isToken(name) ||
+      name === 'host' ||
+      name === 'content-length' ||
+      isHopByHop(name) ||
+      isForwardedName(name) ||
+      isMountName(name)
+    ) {
       throw new TypeError(`edits.headers: the field ${JSON.stringify(given)} cannot be edited`)
     }
     removeHeader(edited, name)

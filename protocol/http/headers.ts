@@ -202,7 +202,7 @@ export function stripTrailers(trailers: HeaderList): HeaderList {
 }
 
 function isNoTrailer(name: string): boolean {
-  return isHopByHop(name) || NEVER_TRAILERS.has(dashed(name)) || isForwardedName(name)
+  return isHopByHop(name) || NEVER_TRAILERS.has(dashed(name)) || isForwardedName(name) || isMountName(name)
 }
 
 const ODD = /[^a-z0-9-]/
@@ -231,6 +231,53 @@ export function isForwardedName(name: string): boolean {
     plain === 'x-original-forwarded-for' ||
     plain.startsWith('x-sallyport-')
   )
+}
+
+/**
+ * Fields by which proxies say where a service is mounted, or which request they have rewritten. Some services take the path from them
+ * that they run: gunicorn (`script-name`, `path-info`), Daphne, Pyramid and Zope (`x-vhm-`), Symfony and IIS (`x-original-url`).
+ */
+const MOUNT_NAMES: ReadonlySet<string> = new Set([
+  'daphne-root-path',
+  'path-info',
+  'request-uri',
+  'script-name',
+  'x-base-path',
+  'x-context-path',
+  'x-envoy-original-path',
+  'x-http-host-override',
+  'x-ingress-path',
+  'x-path-info',
+  'x-path-prefix',
+  'x-proxy-base',
+  'x-proxy-path',
+  'x-proxycontextpath',
+  'x-replaced-path',
+  'x-request-base',
+  'x-request-uri',
+  'x-root-path',
+  'x-rstudio-root-path',
+  'x-script-name',
+  'x-traversal-path',
+  'x-vhm-host',
+  'x-vhm-root',
+  'x-waws-unencoded-url',
+  ...['url', 'uri', 'path', 'prefix', 'query', 'host', 'method'].flatMap(what => [
+    `x-original-${what}`,
+    `x-rewrite-${what}`,
+  ]),
+])
+
+/** By first letter, a bit for each length. So any other name rarely costs more than one look. */
+const MOUNT_LENGTHS = new Int32Array(0x80)
+for (const name of MOUNT_NAMES) MOUNT_LENGTHS[name.charCodeAt(0)]! |= 1 << name.length
+
+/**
+ * Whether a service may take from this field another path, host or method than the request's. No caller may send it, and neither may a
+ * trusted proxy, since most pass on what callers send. A route's rules may set it.
+ */
+export function isMountName(name: string): boolean {
+  return ((MOUNT_LENGTHS[name.charCodeAt(0)]! >>> name.length) & 1) === 1 && MOUNT_NAMES.has(dashed(name))
 }
 
 /** Removes every field of {@link isForwardedName}, in place. */

@@ -1,8 +1,8 @@
-/** Header fields of a route. Only we identify the caller, and the route's rules are applied last (R1, R2). */
+/** Header fields of a route. Only we identify the caller, nobody else says where a request is mounted, and the route's rules are applied last (R1, R2). */
 import type { ErrorCode } from '../../protocol/base/errors.ts'
 import type { HeaderList, HttpRequest } from '../../protocol/exchange.ts'
 import { appendForwarded } from '../../protocol/http/forwarded.ts'
-import { dashed, isForwardedName, removeHeader, removeWhere } from '../../protocol/http/headers.ts'
+import { dashed, isForwardedName, isMountName, removeHeader, removeWhere } from '../../protocol/http/headers.ts'
 import type { CompiledHeaders } from '../compiled.ts'
 import { isInboxField } from './inbox-fields.ts'
 
@@ -16,7 +16,8 @@ export function upstreamHeaders(
   const from = request.headers
   for (let i = 0; i < from.length; i += 2) {
     const name = from[i]!
-    if (isForwardedName(name) ? !isInboxField(request, name) : name === 'te' && !takesTe) continue
+    if (isForwardedName(name) ? !isInboxField(request, name) : isMountName(name) || (name === 'te' && !takesTe))
+      continue
     headers.push(name, from[i + 1]!)
   }
   const caller = request.caller

@@ -7,7 +7,6 @@ import type { HeaderList, HttpRequest, ResponseSink } from '../../protocol/excha
 import { appendForwarded } from '../../protocol/http/forwarded.ts'
 import { dashed, isFieldValue, removeWhere, stripHopByHop } from '../../protocol/http/headers.ts'
 import { type CorsPolicy, corsFields } from '../../protocol/http/problem.ts'
-import { isOverride } from './open-path.ts'
 import { FORWARD_AUTH_MS, type ForwardAuth } from './options.ts'
 import { Turns } from './turns.ts'
 
@@ -143,7 +142,7 @@ function isNo(status: number): boolean {
 
 function isNotAsked(name: string): boolean {
   const isConditional = name.startsWith('if-')
-  return OF_BODY.has(name) || isConditional || name === 'host' || name.startsWith('sec-websocket-') || isOverride(name)
+  return OF_BODY.has(name) || isConditional || name === 'host' || name.startsWith('sec-websocket-')
 }
 
 function toldBy(headers: Answered): HeaderList {

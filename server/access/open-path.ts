@@ -1,5 +1,4 @@
 import { withoutQuery } from '../../protocol/base/path.ts'
-import { dashed } from '../../protocol/http/headers.ts'
 
 /** A path that everybody may call: `/webhooks`, or `demo/webhooks` at one runtime. */
 export const OPEN_PATH = /^(?:[a-z0-9-]{1,63})?\/[!-~]*$/
@@ -16,9 +15,4 @@ export function openPath(open: string): string {
 /** Whether no upstream can read the path as a different one. */
 export function readsOneWay(path: string): boolean {
   return !/[%;\\#]|\/\/|\/\.{1,2}(?:\/|$)/.test(withoutQuery(path))
-}
-
-/** Whether some services and proxies use this field instead of the request line. */
-export function isOverride(name: string): boolean {
-  return /^x-(?:original|rewrite)-(?:url|uri|path|query|host|method)$/.test(dashed(name))
 }

@@ -3,7 +3,7 @@ import { isDeepStrictEqual } from 'node:util'
 import { checkDuration } from '../../protocol/base/durations.ts'
 import { demand } from '../../protocol/base/limit.ts'
 import { isRuntimeName } from '../../protocol/base/names.ts'
-import { dashed, isForwardedName, isHopByHop, isToken } from '../../protocol/http/headers.ts'
+import { dashed, isForwardedName, isHopByHop, isMountName, isToken } from '../../protocol/http/headers.ts'
 import type { KeyOrigin } from '../auth/key-source.ts'
 import type { Authorities } from '../tls.ts'
 import { OPEN_PATH, openPath, readsOneWay } from './open-path.ts'
@@ -96,7 +96,7 @@ function checkForwardAuth({ url, headers = [], timeoutMs }: ForwardAuth): void {
   demand(headers.length <= MAX_HEADERS, `access.forwardAuth.headers has over ${MAX_HEADERS} names`)
   for (const name of headers) {
     const plain = dashed(name.toLowerCase())
-    const isOurs = isForwardedName(plain) || isHopByHop(plain) || NOT_TO_COPY.has(plain)
+    const isOurs = isForwardedName(plain) || isMountName(plain) || isHopByHop(plain) || NOT_TO_COPY.has(plain)
     demand(isToken(name) && !isOurs, `access.forwardAuth.headers: ${name} cannot be copied, since it is ours to set`)
   }
   if (timeoutMs !== undefined) checkDuration('access.forwardAuth.timeoutMs', timeoutMs, 1, 60_000)

@@ -7,7 +7,7 @@ import type { KeySource } from '../auth/key-source.ts'
 import { TokenRefused } from '../auth/refusal.ts'
 import type { BearerCheck } from './bearer.ts'
 import type { Denied, ForwardAuthCheck } from './forward-auth.ts'
-import { isOverride, openPath, openRuntime, readsOneWay } from './open-path.ts'
+import { openPath, openRuntime, readsOneWay } from './open-path.ts'
 import type { AccessOptions } from './options.ts'
 
 /** What became of the requests that were checked, since the start. */
@@ -42,11 +42,10 @@ export class CallerRules {
     this.#logger = logger
   }
 
-  isOpen({ runtime, path, headers }: HttpRequest): boolean {
-    const isOpen = this.#open.some(
+  isOpen({ runtime, path }: HttpRequest): boolean {
+    return this.#open.some(
       open => (open.runtime === '' || open.runtime === runtime) && isUnder(open.path, path) && readsOneWay(path),
     )
-    return isOpen && !headers.some((name, i) => i % 2 === 0 && isOverride(name))
   }
 
   strip(fields: HeaderList): void {

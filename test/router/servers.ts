@@ -89,3 +89,41 @@ export const DECODE_NAMES: ReadonlySet<string> = new Set(['go, chi', 'node, new 
 
 /** Servers that take an empty segment for a name; Fastify does so at the end, too. */
 export const EMPTY_NAMES: ReadonlySet<string> = new Set(['go, chi', 'axum', 'fastify 4', 'fastify 5'])
+
+/** Fields of a request, by their names in lower case. */
+type Fields = ReadonlyMap<string, string>
+
+/** As CGI names them. lighttpd does that to every sign. */
+const cgi = (fields: Fields): Fields =>
+  new Map([...fields].map(([name, value]) => [name.toUpperCase().replace(/[^A-Z0-9]/g, '_'), value]))
+const below = (path: string, mount = ''): string => (path.startsWith(mount) ? path.slice(mount.length) : path)
+
+interface Mounted {
+  /** Fields with which `/pub/secret` is another path. */
+  readonly forged: readonly string[]
+  readonly runs: (path: string, fields: Fields) => string
+}
+
+/** Servers that take from a field where they are mounted, or which path was asked for: the path that they run. */
+export const MOUNTED: Readonly<Record<string, Mounted>> = {
+  gunicorn: {
+    forged: ['SCRIPT_NAME: /pub', 'script_name: /pub'],
+    runs: (path, fields) => below(path, fields.get('script_name')),
+  },
+  daphne: {
+    forged: ['Daphne-Root-Path: /pub', 'daphne-root-path: /pub'],
+    runs: (path, fields) => below(path, fields.get('daphne-root-path')),
+  },
+  'pyramid, traversal': {
+    forged: ['X-Vhm-Root: /secret', 'X_Vhm_Root: /secret'],
+    runs: (path, fields) => `${cgi(fields).get('X_VHM_ROOT') ?? ''}${path}`,
+  },
+  'flask, X-Script-Name': {
+    forged: ['X-Script-Name: /pub', 'X_SCRIPT_NAME: /pub'],
+    runs: (path, fields) => below(path, cgi(fields).get('X_SCRIPT_NAME')),
+  },
+  'lighttpd, then symfony': {
+    forged: ['X-Original-URL: /secret', 'x!original~url: /secret', 'X.Rewrite+URL: /secret'],
+    runs: (path, fields) => cgi(fields).get('X_ORIGINAL_URL') ?? cgi(fields).get('X_REWRITE_URL') ?? path,
+  },
+}

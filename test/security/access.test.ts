@@ -615,17 +615,37 @@ describe('E18 open to everyone', () => {
       expect([path, status === 403 || status === 400]).toEqual([path, true])
     }
     expect((await ask('/hook/a', {}, {}, 'other')).status).toBe(403)
-    for (const field of [
+    expect(seen.length).toBe(5)
+  })
+
+  test('is not left through a field that names another path, or the mount', async () => {
+    const { url } = await judge(says(403))
+    const forged = [
       'x-original-url',
       'X-Rewrite-Url',
       'x_original_uri',
       'x.original.method',
       'x!original!url',
       'x~rewrite+path',
-    ]) {
-      expect([field, (await ask('/webhooks', { [field]: '/admin' })).status]).toEqual([field, 403])
+    ]
+    const mounts = [
+      'SCRIPT_NAME',
+      'Script-Name',
+      'PATH_INFO',
+      'Daphne-Root-Path',
+      'X-Vhm-Root',
+      'x_vhm_root',
+      'X-Script-Name',
+    ]
+    for (const trustedProxies of [[], ['127.0.0.0/8']]) {
+      await start({ forwardAuth: { url }, open: ['/webhooks'] }, { trustedProxies })
+      for (const field of [...forged, ...mounts]) {
+        expect([field, (await ask('/webhooks', { [field]: '/evil' })).status]).toEqual([field, 200])
+      }
+      expect(seen.length).toBe(forged.length + mounts.length)
+      expect(JSON.stringify(seen)).not.toContain('evil')
+      await server.close({ graceMs: 0 })
     }
-    expect(seen.length).toBe(5)
   })
 
   test('is every runtime that is not named', async () => {

@@ -13,6 +13,7 @@ import {
   type RouterServiceOptions,
   serveRouter,
 } from '../../router/index.ts'
+import { MOUNTED } from '../router/servers.ts'
 import { get, OK, RawUpstream, rawCall, recordingLogger } from '../router/support.ts'
 import { makeSecrets } from '../support/secrets.ts'
 
@@ -215,6 +216,33 @@ describe('R2 fields that name the caller', () => {
     expect(field(seen, 'x-forwarded-host')).toBe('ui.example.com')
     expect(field(seen, 'x-request-id')).toBe('from-proxy')
     expect(seen).not.toMatch(/6\.6\.6\.6/)
+  })
+
+  it.each(
+    Object.entries(MOUNTED).flatMap(([server, { forged, runs }]) => forged.map(line => ({ server, line, runs }))),
+  )('do not make $server run another path: $line', async ({ line, runs }) => {
+    const up = await upstream()
+    const routes: Route[] = [{ name: 'open', match: { path: '/pub' }, target: up.url }]
+    const read = (lines: readonly string[]) =>
+      runs(
+        '/pub/secret',
+        new Map(lines.map(each => each.split(': ')).map(([name, value]) => [name!.toLowerCase(), value!])),
+      )
+    expect(read([line])).not.toBe('/pub/secret')
+    for (const trustedProxies of [[], ['127.0.0.0/8']]) {
+      const { address } = await service(routes, { trustedProxies })
+      expect(status(await get(address.port, '/pub/secret', line))).toBe(200)
+      expect(read(up.received.at(-1)!.split('\r\n'))).toBe('/pub/secret')
+    }
+  })
+
+  it('a mount is named by the rules of a route alone', async () => {
+    const up = await upstream()
+    const headers = { set: { SCRIPT_NAME: '/ours', 'X-Script-Name': '/ours' } }
+    const { address } = await service([{ name: 'all', match: {}, target: up.url, headers }])
+    await get(address.port, '/ours/x', 'Script-Name: /evil', 'X_Script.Name: /evil')
+    expect(up.received[0]).toMatch(/^script_name: \/ours\r\nx-script-name: \/ours\r$/m)
+    expect(up.received[0]).not.toContain('evil')
   })
 
   it('decide who may call a route, including IPv4-mapped addresses and an empty list', async () => {

@@ -4,6 +4,7 @@ import {
   isAuthority,
   isFieldValue,
   isForwardedName,
+  isMountName,
   isPath,
   isToken,
   removeForwarded,
@@ -95,6 +96,16 @@ test('R2: names that describe the caller, in every spelling', () => {
   const headers = ['a', '1', 'x_forwarded_for', '2', 'b', '3']
   removeForwarded(headers)
   expect(headers).toEqual(['a', '1', 'b', '3'])
+})
+
+test('R2: names by which a caller says where the request is mounted, in every spelling', () => {
+  for (const name of ['script_name', 'script-name', 'path~info', 'daphne-root-path', 'x_vhm.root', 'x-original-url']) {
+    expect(isMountName(name)).toBe(true)
+    expect(stripTrailers([name, '/x'])).toEqual([])
+  }
+  for (const name of ['', 'script', 'user-agent', 'x-request-id', 'x-original-file', 'x-correlation-id', 'é']) {
+    expect(isMountName(name)).toBe(false)
+  }
 })
 
 test('look-up and changes keep the order', () => {

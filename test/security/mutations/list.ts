@@ -904,6 +904,11 @@ export const MUTATIONS: readonly Mutation[] = [
     tests: ROUTER,
   },
   {
+    defence: 'a mount that a caller names',
+    edits: [['protocol/http/headers.ts', ' && MOUNT_NAMES.has(dashed(name))', ' && false']],
+    tests: ROUTER,
+  },
+  {
     defence: 'all readings of a path lead to one route',
     edits: [
       [
