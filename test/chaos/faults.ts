@@ -11,7 +11,7 @@ import type { Random } from './random.ts'
 const MISSED_MS = 1000
 /** Kubernetes calls it `minReadySeconds`. */
 const READY_MS = 1000
-/** A part that is restarted in place should be back within this time. Requests are held for longer than that. */
+/** A part that is restarted in place should be back within this time, at the usual pace. Requests are held for longer than that. */
 const BACK_MS = 3000
 
 /** A rolling update of the client: the new instance takes over, then the old one is asked to stop. */
@@ -28,7 +28,8 @@ export async function restartClient(deployment: Deployment, client: ClientNode):
   client.child = await client.startInstance()
   const awayMs = performance.now() - endedMs
   await client.bothConnected(client.child)
-  if (awayMs > BACK_MS) deployment.notes.push(`a client was back only after ${(awayMs / 1000).toFixed(1)} s`)
+  if (awayMs > BACK_MS * deployment.options.pace)
+    deployment.notes.push(`a client was back only after ${(awayMs / 1000).toFixed(1)} s`)
 }
 
 /** A second instance takes over and leaves. The first, meanwhile a standby, is active again. */

@@ -30,7 +30,7 @@ export interface TrialRow {
   /** The only server is restarted. */
   readonly alone?: boolean
   readonly keepsSockets?: boolean
-  /** The grace of all processes, if the default of the trial is not suitable. Short streams and downloads end within it. */
+  /** The grace of all processes at the usual pace, if the default of the trial is not suitable. Short streams and downloads end within it. */
   readonly graceS?: number
   /** Whether a peer goes silent, so that only pings notice. */
   readonly silent?: boolean
@@ -60,7 +60,7 @@ export const ROWS: readonly TrialRow[] = [
     times: 10,
     servers: 1,
     // Nobody serves while the old instance finishes its exchanges.
-    graceS: 1,
+    graceS: 2,
     fault: (deployment, turn) => restartClient(deployment, client(deployment, turn)),
     // If the machine was too slow to have it back within 3 s, the row proves nothing.
     judge: account => nothingLost(account, account.notes.length > 0 ? ['lost'] : []),
@@ -81,7 +81,6 @@ export const ROWS: readonly TrialRow[] = [
     times: 10,
     servers: 1,
     alone: true,
-    graceS: 6,
     fault: deployment => restartServer(deployment.servers[0]!),
     judge: account => nothingLost(account, ['refused']),
   },
@@ -93,7 +92,6 @@ export const ROWS: readonly TrialRow[] = [
     servers: 1,
     alone: true,
     keepsSockets: true,
-    graceS: 6,
     fault: deployment => deployment.servers[0]!.restart(),
     judge: nothingLost,
   },

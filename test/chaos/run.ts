@@ -21,7 +21,7 @@ const USAGE =
 /** Round trips between clients and servers, in milliseconds. */
 const ROUND_TRIPS = [0, 50]
 /** On each path. Both together make up a row's 20,000. */
-const FULL_SIZE = { requests: 10_000, requestsPerSecond: 300, downloadBytes: 100_000_000, graceS: 6 } as const
+const FULL_SIZE = { requests: 10_000, requestsPerSecond: 300, downloadBytes: 50_000_000, graceS: 8 } as const
 const MAX_SEED = 2 ** 32
 
 const stop = new AbortController()

@@ -1,5 +1,6 @@
 /** A random schedule of faults on one deployment with all its traffic, and the invariants that must hold at the end. */
 import { setTimeout as wait } from 'node:timers/promises'
+import { slowness } from '../support/busy.ts'
 import { Deployment } from './deployment/deployment.ts'
 import { type Holdings, holdingsOf, isReady } from './holdings.ts'
 import { type FaultKind, KINDS } from './kinds.ts'
@@ -8,7 +9,7 @@ import { never } from './rows.ts'
 import { unlessStopped } from './stop.ts'
 import { type Account, Ledger } from './traffic/ledger.ts'
 import { Traffic } from './traffic/traffic.ts'
-import { lasting, QUICK_PINGS } from './trial.ts'
+import { lasting, quickPings } from './trial.ts'
 
 export interface ScheduleOptions {
   readonly minutes: number
@@ -38,7 +39,7 @@ export interface ScheduleResult {
 
 const CALM = 'none'
 const GRACE_S = 8
-const DOWNLOAD_BYTES = 100_000_000
+const DOWNLOAD_BYTES = 50_000_000
 const WARM_UP_MS = 8000
 /** By then, idle connections of nginx and of the pools are closed. */
 const QUIET_MS = 7000
@@ -53,9 +54,11 @@ const SLACK: Holdings = { liveBytes: 0, handles: 2, sockets: 2, entries: 20, str
 const TOLERANCE = 1.1
 
 export async function runSchedule(options: ScheduleOptions): Promise<ScheduleResult> {
-  const ledger = new Ledger('all', GRACE_S * 1000)
+  const pace = slowness()
+  const graceS = Math.ceil(pace * GRACE_S)
+  const ledger = new Ledger('all', graceS * 1000)
   const deployment = await Deployment.start(
-    { servers: 2, roundTripMs: 0, graceS: GRACE_S, inspect: true, ...QUICK_PINGS },
+    { servers: 2, roundTripMs: 0, graceS, pace, inspect: true, ...quickPings(pace) },
     ledger,
   )
   const schedule = new Schedule(deployment, ledger, options)
@@ -149,16 +152,17 @@ class Schedule {
     }
   }
 
-  /** Every component is ready again within 30 s. */
+  /** Every component is ready again within 30 s, at the usual pace. */
   async #ready(after: string): Promise<void> {
-    const endMs = performance.now() + READY_MS
+    const readyMs = READY_MS * this.#deployment.options.pace
+    const endMs = performance.now() + readyMs
     for (;;) {
       const { running } = this.#deployment.processes
       const states = await Promise.all([...running.keys()].map(isReady))
       if (states.every(state => state)) return
       if (performance.now() > endMs) {
         const parts = [...running.values()].filter((_, i) => !states[i])
-        this.#problems.push(`${after}: ${parts.join(', ')} not ready within ${READY_MS / 1000} s`)
+        this.#problems.push(`${after}: ${parts.join(', ')} not ready within ${Math.round(readyMs / 1000)} s`)
         return
       }
       await wait(LOOK_MS)

@@ -16,7 +16,7 @@ const SIZE = {
   requestsPerSecond: long ? 300 : 60,
   roundTripMs: 0,
   downloadBytes: 5_000_000,
-  graceS: 4,
+  graceS: 8,
 } as const
 const PAUSE_MS = long ? 30_000 : 6000
 

@@ -10,11 +10,13 @@ export function work(ms: number): void {
   while (performance.now() < until);
 }
 
-/**
- * A time within which something has to be done: a lease that is renewed, a query that is answered. It is as much longer as the
- * machine has more to do than usual.
- */
+/** A time within which something has to be done: a lease that is renewed, a query that is answered. See {@link slowness}. */
 export function unhurried(ms: number): number {
+  return Math.round(ms * slowness())
+}
+
+/** How many times longer things may take, since the machine has that much more to do than usual. */
+export function slowness(): number {
   const [load = 0] = loadavg()
-  return Math.round(ms * Math.min(MOST, Math.max(1, load / availableParallelism() / USUAL)))
+  return Math.min(MOST, Math.max(1, load / availableParallelism() / USUAL))
 }

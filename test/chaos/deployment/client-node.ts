@@ -6,7 +6,7 @@ import { endGracefully, type Processes, within } from './processes.ts'
 import { replicaName } from './server-node.ts'
 import { readStatus } from './status.ts'
 
-const END_MS = 60_000
+const END_MS = 120_000
 const CONNECTIONS = 2
 const LOOK_MS = 50
 

@@ -25,6 +25,8 @@ export interface DeploymentOptions {
   /** Whether a supervisor keeps the sockets of the server while it restarts. */
   readonly keepsSockets?: boolean | undefined
   readonly graceS: number
+  /** How many times longer than usual things take on this machine. */
+  readonly pace: number
   readonly pingInterval: string
   readonly pingTimeout: string
   /** Whether processes can be inspected while they run. */
@@ -73,6 +75,7 @@ export class Deployment {
       this.#proxy = await startProxy(
         this.files,
         this.servers.map(server => server.publicPort),
+        this.options.pace,
       )
     }
     for (const upstream of this.upstreams) this.clients.push(await this.#makeClient(upstream))

@@ -8,10 +8,10 @@ import type { DeploymentFiles } from './files.ts'
 const DESCRIBED = resolve(import.meta.dirname, '../../../deploy/haproxy/haproxy.cfg')
 /** What that file expects of the servers. */
 export const HEALTH_PATH = '/lb'
-export const DRAIN_DELAY = '3s'
+export const DRAIN_DELAY_S = 3
 
-/** `ports`: the two servers' public listeners. */
-export async function startHaproxy(files: DeploymentFiles, ports: readonly number[]): Promise<ProxyProgram> {
+/** `ports`: the two servers' public listeners. `pace`: as in the options of the deployment. */
+export async function startHaproxy(files: DeploymentFiles, ports: readonly number[], pace = 1): Promise<ProxyProgram> {
   const folder = join(files.folder, 'haproxy')
   await mkdir(folder)
   const site = join(folder, 'site.pem')
@@ -24,6 +24,8 @@ export async function startHaproxy(files: DeploymentFiles, ports: readonly numbe
     ['/etc/haproxy/site.pem', site],
     ['/etc/haproxy/ca.pem', files.at('ca.pem')],
     ['tunnels.example.com', 'localhost'],
+    ['timeout connect 5s', `timeout connect ${Math.round(5000 * pace)}`],
+    ['inter 1s', `inter ${Math.round(1000 * pace)}`],
     ['10.0.0.7:443', `127.0.0.1:${ports[0]}`],
     ['10.0.0.8:443', `127.0.0.1:${ports[1]}`],
   ]

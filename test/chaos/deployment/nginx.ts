@@ -6,11 +6,17 @@ import { runNginx } from '../../support/nginx.ts'
 import type { ProxyProgram } from '../../support/proxy-program.ts'
 import type { DeploymentFiles } from './files.ts'
 
-/** `ports`: the servers' public listeners. */
-export async function startNginx(files: DeploymentFiles, ports: readonly number[]): Promise<ProxyProgram> {
+const CONNECT_S = 5
+
+/** `ports`: the servers' public listeners. `pace`: as in the options of the deployment. */
+export async function startNginx(
+  files: DeploymentFiles,
+  ports: readonly number[],
+  pace: number,
+): Promise<ProxyProgram> {
   const folder = join(files.folder, 'nginx')
   await mkdir(folder)
-  return runNginx(folder, port => proxyConfig(files, folder, port, ports))
+  return runNginx(folder, port => proxyConfig(files, folder, port, ports, Math.ceil(CONNECT_S * pace)))
 }
 
 /**
@@ -18,7 +24,13 @@ export async function startNginx(files: DeploymentFiles, ports: readonly number[
  * only if nothing was sent. It closes an idle connection before a server that is stopping does. No server is taken out after a
  * failure, since each refused connection shows it again.
  */
-function proxyConfig(files: DeploymentFiles, folder: string, port: number, ports: readonly number[]): string {
+function proxyConfig(
+  files: DeploymentFiles,
+  folder: string,
+  port: number,
+  ports: readonly number[],
+  connectS: number,
+): string {
   return nginxFile(
     folder,
     `\
@@ -42,7 +54,7 @@ function proxyConfig(files: DeploymentFiles, folder: string, port: number, ports
       proxy_ssl_name localhost;
       proxy_http_version 1.1;
       proxy_next_upstream error timeout;
-      proxy_connect_timeout 5s;
+      proxy_connect_timeout ${connectS}s;
       proxy_request_buffering off;
       proxy_buffering off;
       proxy_read_timeout 1d;

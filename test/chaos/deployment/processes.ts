@@ -5,7 +5,7 @@ import { Running } from '../../cli/process.ts'
 import type { KeptSockets } from '../../support/kept-sockets.ts'
 import type { DeploymentFiles } from './files.ts'
 
-const START_MS = 60_000
+const START_MS = 120_000
 const LIVE_FLAGS = ['--log.format', 'json', '--admin.listen', '127.0.0.1:0']
 
 export class Processes {

@@ -5,11 +5,13 @@ import type { Redis } from '../../support/redis.ts'
 import type { Relay } from '../../support/relay.ts'
 import { DOMAIN } from '../../support/secrets.ts'
 import type { DeploymentOptions } from './deployment.ts'
-import { DRAIN_DELAY, HEALTH_PATH } from './haproxy.ts'
+import { DRAIN_DELAY_S, HEALTH_PATH } from './haproxy.ts'
 import { endGracefully, type Processes, within } from './processes.ts'
 
 /** The longest that a server may take to stop: more than the longest grace of a deployment. */
-const END_MS = 60_000
+const END_MS = 120_000
+/** A client that is restarted in place is away for its grace and its start. */
+const HOLD_MS = 8000
 
 /** One replica: one process at a time, always on the same public port. */
 export class ServerNode {
@@ -62,7 +64,7 @@ export class ServerNode {
     const tls = (prefix: string) => [
       ...[`--${prefix}.tls.cert`, files.at('server.pem'), `--${prefix}.tls.key`, files.at('server-key.pem')],
     ]
-    const { graceS, pingInterval, pingTimeout } = this.#options
+    const { graceS, pace, pingInterval, pingTimeout, proxy } = this.#options
     const flags = [
       ...['--public.listen', `127.0.0.1:${this.publicPort}`, ...tls('public')],
       ...['--control.listen', '127.0.0.1:0', ...tls('control')],
@@ -77,8 +79,11 @@ export class ServerNode {
         '--ping.timeout',
         pingTimeout,
       ],
+      ...['--hold.time', `${Math.round(HOLD_MS * pace)}ms`],
       ...['--trusted-proxies', '127.0.0.1/32'],
-      ...(this.#options.proxy === 'haproxy' ? ['--public.health-path', HEALTH_PATH, '--drain-delay', DRAIN_DELAY] : []),
+      ...(proxy === 'haproxy'
+        ? ['--public.health-path', HEALTH_PATH, '--drain-delay', `${Math.ceil(DRAIN_DELAY_S * pace)}s`]
+        : []),
       ...this.#peering(),
     ]
     const child = this.#processes.start('server', 'server', flags, this.#kept)

@@ -28,7 +28,8 @@ export class NotTaken extends Error {
   override readonly name = 'NotTaken'
 }
 
-const DIAL_MS = 15_000
+/** Longer than a kept socket waits for a server that starts on a busy machine. */
+export const DIAL_MS = 60_000
 
 export class CallerConnection {
   readonly #socket: Socket

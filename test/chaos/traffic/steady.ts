@@ -8,7 +8,7 @@ import type { Ledger, Outcome } from './ledger.ts'
 import type { TrafficUpstream } from './upstream.ts'
 
 /** Longer than anything that may delay a request: the hold, or a black hole until it is noticed. */
-const DEADLINE_MS = 40_000
+const DEADLINE_MS = 60_000
 const REFUSED_WAIT_MS = 100
 /** One in this many requests of a caller is slow. */
 const PATTERN = 50

@@ -2,7 +2,7 @@
 import { setTimeout as wait } from 'node:timers/promises'
 import { WebSocket } from 'ws'
 import type { Place } from '../../support/caller.ts'
-import { CallerConnection, NotTaken, type Result } from './connection.ts'
+import { CallerConnection, DIAL_MS, NotTaken, type Result } from './connection.ts'
 import { Expected } from './content.ts'
 import type { Ledger, Outcome } from './ledger.ts'
 import { judge } from './steady.ts'
@@ -16,7 +16,6 @@ export interface DownloadSize {
 const MESSAGE_MS = 100
 const PAUSE_MS = 100
 const GOING_AWAY = 1001
-const DIAL_MS = 15_000
 const FOREVER_MS = 86_400_000
 
 /** A long-lived caller. `run` resolves once `stop` is aborted and everything that can end has ended. */
