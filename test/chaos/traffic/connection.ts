@@ -31,6 +31,11 @@ export class NotTaken extends Error {
 /** Longer than a kept socket waits for a server that starts on a busy machine. */
 export const DIAL_MS = 60_000
 
+/** A socket that is being connected. With a `ca`, nothing is sent before `secureConnect`. */
+export function socketTo({ port, ca, authority }: Place): Socket {
+  return ca === undefined ? connectNet(port) : connectTls({ port, ca, servername: authority.split(':')[0] ?? '' })
+}
+
 export class CallerConnection {
   readonly #socket: Socket
   readonly #authority: string
@@ -49,9 +54,8 @@ export class CallerConnection {
 
   /** Throws {@link NotTaken} if nobody listens or the handshake does not finish. */
   static async dial(place: Place): Promise<CallerConnection> {
-    const { port, ca, authority } = place
-    const servername = authority.split(':')[0] ?? ''
-    const socket = ca === undefined ? connectNet(port) : connectTls({ port, ca, servername })
+    const { ca, authority } = place
+    const socket = socketTo(place)
     const late = setTimeout(() => socket.destroy(new Error('no handshake in time')), DIAL_MS)
     try {
       await once(socket, ca === undefined ? 'connect' : 'secureConnect')

@@ -2,7 +2,7 @@
 import { setTimeout as wait } from 'node:timers/promises'
 import { WebSocket } from 'ws'
 import type { Place } from '../../support/caller.ts'
-import { CallerConnection, DIAL_MS, NotTaken, type Result } from './connection.ts'
+import { CallerConnection, DIAL_MS, NotTaken, type Result, socketTo } from './connection.ts'
 import { Expected } from './content.ts'
 import type { Ledger, Outcome } from './ledger.ts'
 import { judge } from './steady.ts'
@@ -130,9 +130,14 @@ export class WebSockets implements Lasting {
 
   async #once(id: string, stop: AbortSignal): Promise<Outcome> {
     const { place, upstream } = this.#about
+    let isTaken = false
     const options = {
-      ...(place.ca === undefined ? {} : { ca: place.ca }),
-      servername: place.authority.split(':')[0],
+      createConnection: () => {
+        const socket = socketTo(place)
+        return socket.once('secureConnect', () => {
+          isTaken = true
+        })
+      },
       headers: { host: place.authority },
       perMessageDeflate: false,
       handshakeTimeout: DIAL_MS,
@@ -146,7 +151,7 @@ export class WebSockets implements Lasting {
       ws.once('open', () => done(true))
       ws.once('close', () => done(false))
     })
-    if (!opened) return { kind: refused === 'ECONNREFUSED' ? 'refused' : 'lost', reason: refused }
+    if (!opened) return { kind: isTaken ? 'lost' : 'refused', reason: refused }
     return this.#talk(ws, id, stop)
   }
 
