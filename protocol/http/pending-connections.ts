@@ -4,7 +4,8 @@
  */
 import type { Socket } from 'node:net'
 import { canonicalAddress } from '../base/address.ts'
-import { guardWith } from '../base/guard.ts'
+import { type Failing, guardWith, stepOf } from '../base/guard.ts'
+import { heardFirst } from '../base/socket-turns.ts'
 import type { ConnectionSet, ManagedConnection } from './connection-set.ts'
 
 export class PendingConnections {
@@ -49,15 +50,17 @@ export class PendingConnections {
   }
 }
 
-class PendingConnection implements ManagedConnection {
+class PendingConnection implements ManagedConnection, Failing {
+  static readonly #silent = heardFirst(stepOf<PendingConnection>(connection => connection.#endSilent()))
   readonly address: string
   /** An error ends the connection. */
-  readonly guard = guardWith(() => this.#socket.destroy())
+  readonly guard = guardWith(() => this.threw())
   /** As far as we know. */
   readonly idle = true
   isOutdated = false
   readonly #socket: Socket
   #timer: NodeJS.Timeout | undefined
+  #settled = false
 
   constructor(socket: Socket) {
     this.address = canonicalAddress(socket.remoteAddress ?? '')
@@ -65,10 +68,16 @@ class PendingConnection implements ManagedConnection {
   }
 
   close(patienceMs: number): void {
-    this.#timer ??= setTimeout(
-      this.guard(() => this.destroy()),
-      patienceMs,
-    )
+    this.#timer ??= setTimeout(PendingConnection.#silent, patienceMs, this)
+  }
+
+  /** A caller that has said something is in the middle of its handshake, which has a deadline of its own. */
+  #endSilent(): void {
+    if (!this.#settled && this.#socket.bytesRead === 0) this.destroy()
+  }
+
+  threw(): void {
+    this.#socket.destroy()
   }
 
   /**
@@ -80,6 +89,7 @@ class PendingConnection implements ManagedConnection {
   }
 
   stop(): void {
+    this.#settled = true
     clearTimeout(this.#timer)
   }
 }

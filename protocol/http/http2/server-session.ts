@@ -8,7 +8,7 @@ import { type ErrorCode, type SallyportError, toSallyportError } from '../../bas
 import { endFor, guardWith, ignore, logDefect, stepOf } from '../../base/guard.ts'
 import { noLogger } from '../../base/log.ts'
 import { resetSocket } from '../../base/reset-socket.ts'
-import { type Beginner, beginLater } from '../../base/socket-turns.ts'
+import { type Beginner, beginLater, heardFirst } from '../../base/socket-turns.ts'
 import { TokenBucket } from '../../base/token-bucket.ts'
 import { BODY_UNKNOWN, type HttpRequest } from '../../exchange.ts'
 import type { ManagedConnection } from '../connection-set.ts'
@@ -55,7 +55,7 @@ export function serveHttp2(socket: Socket | TLSSocket, options: Http2ServerOptio
 }
 
 class Http2ServerSession implements ManagedConnection, BudgetMember, ConnectionOwner, Beginner {
-  static readonly #closeDue = stepOf<Http2ServerSession>(session => session.close())
+  static readonly #closeDue = heardFirst(stepOf<Http2ServerSession>(session => session.close()))
   readonly #connection: Http2Connection
   readonly #options: Http2ServerOptions
   readonly #limits: HttpLimits

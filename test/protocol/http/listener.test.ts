@@ -10,6 +10,7 @@ import { afterEach, describe, expect, test, vi } from 'vitest'
 import { parseCidrs } from '../../../protocol/base/address.ts'
 import { discarding } from '../../../protocol/base/guard.ts'
 import type { Handler } from '../../../protocol/exchange.ts'
+import { patienceOf } from '../../../protocol/http/connection-set.ts'
 import { stopListening } from '../../../protocol/http/listen-on.ts'
 import { type Listener, type ListenerOptions, listen } from '../../../protocol/http/listener.ts'
 import { work } from '../../support/busy.ts'
@@ -411,6 +412,37 @@ describe('plain', () => {
     await until(() => listener.connections >= 3)
     await new Promise<void>(resolve => setImmediate(setImmediate, resolve))
     expect(listener.connections).toBe(3)
+  })
+
+  test('closing, it hears the handshake and the request of a caller, however long it stood still itself', async () => {
+    const { handler } = recorder(({ response }) => ok(response))
+    const listener = await startListener(handler, { tls: secrets.server })
+    const raw = connectTcp({ host: '127.0.0.1', port: listener.address.port })
+    open.push(() => raw.destroy())
+    await until(() => listener.connections === 1)
+    const closed = listener.close({ graceMs: 4000 })
+    const socket = connectTls({ socket: raw, ca: secrets.ca, servername: 'localhost' })
+    socket.once('secureConnect', () => {
+      socket.write(GET)
+      // The kernel has it all, and the connection was given this time.
+      work(patienceOf(4000) + 50)
+    })
+    expect(await text(socket)).toMatch(/^HTTP\/1\.1 200 .*connection: close.*ok/is)
+    await closed
+  })
+
+  test('closing, it gives up a TLS connection that stays silent, and not one that has begun its handshake', async () => {
+    const listener = await startListener(recorder(() => {}).handler, { tls: secrets.server })
+    const [begun, silent] = [0, 1].map(() => connectTcp({ host: '127.0.0.1', port: listener.address.port }))
+    open.push(() => begun!.destroy())
+    begun!.write(await helloOf({ servername: 'localhost' }))
+    await once(begun!, 'data')
+    await until(() => listener.connections === 2)
+    const closed = listener.close({ graceMs: 4000 })
+    await once(silent!.resume(), 'close')
+    expect(listener.connections).toBe(1)
+    begun!.destroy()
+    await closed
   })
 
   test('closing, it gives up a connection that stays silent', async () => {

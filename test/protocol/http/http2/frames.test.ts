@@ -1,9 +1,11 @@
 /** RFC 9113 at a server, frame by frame. */
 import { afterEach, describe, expect, test } from 'vitest'
 import type { Handler, HeaderList, HttpRequest, RequestSink, ResponseSink } from '../../../../protocol/exchange.ts'
+import { patienceOf } from '../../../../protocol/http/connection-set.ts'
 import { HpackDecoder } from '../../../../protocol/http/http2/hpack/decoder.ts'
 import type { HttpLimits } from '../../../../protocol/http/limits.ts'
 import { listen } from '../../../../protocol/http/listener.ts'
+import { work } from '../../../support/busy.ts'
 import {
   ACK,
   BAD_FIELDS,
@@ -782,6 +784,18 @@ describe('6.8 going away', () => {
     peer.socket.resume()
     await bothAnswered(peer, seen, closed)
     expect(peer.goaways.at(-1)).toEqual({ last: 3, code: 0 })
+  })
+
+  test('a listener that closes answers what came while it stood still itself', async () => {
+    const { peer, seen, listener } = await serve()
+    peer.send(get(1, '/held'))
+    await until(() => seen.length === 1)
+    const closed = listener.close({ graceMs: 4000 })
+    // Its caller has not read the go-away yet, and the kernel has its request.
+    peer.send(get(3, '/held'))
+    work(patienceOf(4000) + 50)
+    await until(() => seen.length === 2)
+    await bothAnswered(peer, seen, closed)
   })
 
   test('an answer to another ping does not say that the go-away was read', async () => {
