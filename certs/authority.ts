@@ -1,4 +1,5 @@
-import { BACKDATE_MS, DAY_MS, EC_P256, generateEcKeys, loadX509, privateKeyToPem, wholeSeconds } from './x509.ts'
+import { checkMembers, type Members } from '../protocol/base/members.ts'
+import { BACKDATE_MS, EC_P256, endOf, generateEcKeys, loadX509, privateKeyToPem, wholeSeconds } from './x509.ts'
 
 /** A certificate and its private key, both PEM. */
 export interface CertificateAndKey {
@@ -16,6 +17,8 @@ export interface AuthorityOptions {
   now?: number
 }
 
+const MEMBERS: Members<AuthorityOptions> = { name: 'string', validDays: 'number', now: 'number' }
+
 /**
  * Makes a certificate authority: ECDSA P-256, self-signed, and only able to sign leaf certificates (path length 0).
  *
@@ -29,6 +32,8 @@ export interface AuthorityOptions {
  */
 export async function createAuthority(options: AuthorityOptions = {}): Promise<CertificateAndKey> {
   const { name = 'Sallyport CA', validDays = 1825, now = Date.now() } = options
+  checkMembers('', options, MEMBERS)
+  const end = endOf(validDays, now)
   const x509 = await loadX509()
   const keys = await generateEcKeys()
   const subject = [{ CN: [name] }]
@@ -36,7 +41,7 @@ export async function createAuthority(options: AuthorityOptions = {}): Promise<C
     subject,
     issuer: subject,
     notBefore: wholeSeconds(now - BACKDATE_MS),
-    notAfter: wholeSeconds(now + validDays * DAY_MS),
+    notAfter: wholeSeconds(end),
     publicKey: keys.publicKey,
     signingKey: keys.privateKey,
     signingAlgorithm: EC_P256,

@@ -15,6 +15,7 @@ import {
 } from 'node:fs/promises'
 import { basename, dirname, join, resolve } from 'node:path'
 import { makeDurable } from '../protocol/base/durable.ts'
+import { checkMembers, type Members } from '../protocol/base/members.ts'
 
 /** A file to write. */
 export interface OutputFile {
@@ -32,6 +33,9 @@ export interface WriteOptions {
   /** Replace them, but keep owner, group and mode. Only for files that are known to be ours. */
   keepRights?: boolean
 }
+
+const MEMBERS: Members<WriteOptions> = { force: 'boolean', keepRights: 'boolean' }
+const FILE_MEMBERS: Members<OutputFile> = { path: 'string', text: 'any', secret: 'boolean' }
 
 /** A file exists, and `force` was not given. */
 export class FileExistsError extends Error {
@@ -57,6 +61,8 @@ export class FileExistsError extends Error {
  * ```
  */
 export async function writeFiles(files: readonly OutputFile[], options: WriteOptions = {}): Promise<void> {
+  checkMembers('', options, MEMBERS)
+  for (const file of files) checkMembers('', file, FILE_MEMBERS)
   const { keepRights = false, force = keepRights } = options
   if (!force) for (const file of files) await refuseExisting(file.path)
   const placements: Placement[] = []

@@ -1,8 +1,9 @@
 import { createPrivateKey, X509Certificate } from 'node:crypto'
 import { certificatesIn } from '../protocol/base/certificates.ts'
+import { checkMembers, type Members } from '../protocol/base/members.ts'
 import type { CertificateAndKey } from './authority.ts'
 import { checkRuntimeName, parseHostName, runtimeToUri } from './names.ts'
-import { BACKDATE_MS, DAY_MS, EC_P256, generateEcKeys, loadX509, privateKeyToPem, wholeSeconds } from './x509.ts'
+import { BACKDATE_MS, EC_P256, endOf, generateEcKeys, loadX509, privateKeyToPem, wholeSeconds } from './x509.ts'
 
 /** How long a certificate is valid. */
 export interface LeafOptions {
@@ -24,6 +25,10 @@ export interface ClientCertificateOptions extends LeafOptions {
   runtime: string
 }
 
+const LEAF: Members<LeafOptions> = { validDays: 'number', now: 'number' }
+const SERVER: Members<ServerCertificateOptions> = { ...LEAF, hosts: 'strings' }
+const CLIENT: Members<ClientCertificateOptions> = { ...LEAF, runtime: 'string' }
+
 interface AlternativeName {
   type: 'dns' | 'ip' | 'url'
   value: string
@@ -44,6 +49,7 @@ export async function createServerCertificate(
   authority: CertificateAndKey,
   options: ServerCertificateOptions,
 ): Promise<CertificateAndKey> {
+  checkMembers('', options, SERVER)
   const names = options.hosts.map(parseHostName)
   const first = names[0]
   if (!first) throw new TypeError('a server certificate needs at least one host')
@@ -65,6 +71,7 @@ export async function createClientCertificate(
   authority: CertificateAndKey,
   options: ClientCertificateOptions,
 ): Promise<CertificateAndKey> {
+  checkMembers('', options, CLIENT)
   const runtime = checkRuntimeName(options.runtime)
   const names = [{ type: 'url' as const, value: runtimeToUri(runtime) }]
   return issue(authority, { commonName: runtime, names, usage: 'clientAuth', ...options })
@@ -87,6 +94,7 @@ export async function createReplicaCertificate(
   authority: CertificateAndKey,
   options: LeafOptions = {},
 ): Promise<CertificateAndKey> {
+  checkMembers('', options, LEAF)
   const names = [{ type: 'dns' as const, value: REPLICA_NAME }]
   return issue(authority, { commonName: REPLICA_NAME, names, usage: ['serverAuth', 'clientAuth'], ...options })
 }
@@ -101,13 +109,14 @@ interface Issue extends LeafOptions {
 
 async function issue(authority: CertificateAndKey, leaf: Issue): Promise<CertificateAndKey> {
   const { validDays = 397, now = Date.now() } = leaf
+  const end = endOf(validDays, now)
   const signer = signerOf(authority)
   const x509 = await loadX509()
   const ca = new x509.X509Certificate(signer)
   const signingKey = await importSigningKey(authority.key)
   const keys = await generateEcKeys()
   const notBefore = Math.max(now - BACKDATE_MS, ca.notBefore.getTime())
-  const notAfter = Math.min(now + validDays * DAY_MS, ca.notAfter.getTime())
+  const notAfter = Math.min(end, ca.notAfter.getTime())
   if (notAfter <= now) throw new TypeError(`the authority expired at ${ca.notAfter.toISOString()}`)
   const certificate = await x509.X509CertificateGenerator.create({
     // RFC 5280 allows a common name of 64 characters. Only the alternative name matters.

@@ -1,11 +1,13 @@
 import { createHash, randomUUID, X509Certificate } from 'node:crypto'
 import { decodeJwt, decodeProtectedHeader, importJWK, type JWK, type JWTPayload, SignJWT } from 'jose'
 import { MAX_DATE_S } from '../protocol/base/durations.ts'
+import { checkMembers, type Members } from '../protocol/base/members.ts'
 import { HOSTS_CLAIM, isHostName, MAX_CLAIMED_HOSTS } from '../protocol/base/names.ts'
 import { DEFAULT_ALGORITHMS } from '../protocol/base/token-algorithms.ts'
 import { parseDurationMs } from './duration.ts'
 import { TOKEN_ALGORITHMS } from './keys.ts'
 import { checkRuntimeName } from './names.ts'
+import { checkTime } from './x509.ts'
 
 const MAX_TTL_MS = 36_500 * 86_400_000
 
@@ -31,6 +33,18 @@ export interface TokenOptions {
   now?: number
 }
 
+const MEMBERS: Members<TokenOptions> = {
+  key: 'any',
+  runtime: 'string',
+  ttl: 'any',
+  audience: 'string',
+  issuer: 'string',
+  id: 'string',
+  certificate: 'string',
+  hosts: 'strings',
+  now: 'number',
+}
+
 /** A signed token, and when it expires. */
 export interface CreatedToken {
   readonly token: string
@@ -50,13 +64,14 @@ export interface CreatedToken {
  * ```
  */
 export async function createToken(options: TokenOptions): Promise<CreatedToken> {
+  checkMembers('', options, MEMBERS)
   const { key, audience = 'sallyport', issuer, id = randomUUID(), certificate, now = Date.now() } = options
   const runtime = checkRuntimeName(options.runtime)
   const ttlMs = typeof options.ttl === 'number' ? options.ttl : parseDurationMs(options.ttl ?? '1h')
   if (!(ttlMs >= 1000)) throw new TypeError('a token must be valid for at least one second')
   if (ttlMs > MAX_TTL_MS) throw new TypeError('a token can be valid for at most 36500d')
   const alg = checkSigningKey(key)
-  const issuedAt = Math.floor(now / 1000)
+  const issuedAt = Math.floor(checkTime(now) / 1000)
   const expiresAt = issuedAt + Math.floor(ttlMs / 1000)
   const claims: JWTPayload = { sub: runtime, aud: audience, iat: issuedAt, exp: expiresAt, jti: id }
   if (issuer !== undefined) claims.iss = issuer

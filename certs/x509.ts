@@ -1,5 +1,6 @@
 import type { webcrypto } from 'node:crypto'
 import type * as X509 from '@peculiar/x509'
+import { demand } from '../protocol/base/limit.ts'
 
 type Reflection = typeof Reflect & Record<string, unknown>
 
@@ -43,3 +44,17 @@ export function wholeSeconds(timeMs: number): Date {
 export const DAY_MS = 86_400_000
 /** Certificates begin this long in the past, for machines whose clock is behind. */
 export const BACKDATE_MS = 300_000
+
+const MAX_VALID_DAYS = 36_500
+
+/** The end of a time of so many days. Throws a TypeError unless that is a time that a certificate can hold. */
+export function endOf(validDays: number, now: number): number {
+  demand(validDays > 0 && validDays <= MAX_VALID_DAYS, `validDays must be over 0, and at most ${MAX_VALID_DAYS}`)
+  return checkTime(now) + validDays * DAY_MS
+}
+
+/** Returns `now`. Throws a TypeError if it is no time. */
+export function checkTime(now: number): number {
+  demand(Number.isFinite(now), 'now must be in ms since 1970')
+  return now
+}

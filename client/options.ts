@@ -7,6 +7,7 @@ import { safeLogger } from '../protocol/base/guard.ts'
 import { formatAddress, type HostPort, readDialled } from '../protocol/base/host-port.ts'
 import { type LimitOptions, type LimitValues, resolveLimits } from '../protocol/base/limit.ts'
 import type { Logger } from '../protocol/base/log.ts'
+import { checkMembers, type Members } from '../protocol/base/members.ts'
 import { softwareName } from '../protocol/base/version.ts'
 import type { ExchangeRecord, Handler } from '../protocol/exchange.ts'
 import type { CorsPolicy } from '../protocol/http/problem.ts'
@@ -144,8 +145,37 @@ export interface ResolvedClientOptions extends LimitValues<typeof CONNECT_LIMITS
 
 const WINDOW_BYTES = 65_536
 
+const MEMBERS: Members<ClientOptions, typeof CONNECT_LIMITS> = {
+  url: 'any',
+  connectTo: 'any',
+  token: 'any',
+  target: 'any',
+  ca: 'any',
+  caOnly: 'boolean',
+  tls: 'any',
+  tlsMin: 'string',
+  inboxKeys: 'strings',
+  allowCallers: 'strings',
+  cors: 'any',
+  proxy: 'string',
+  signal: 'any',
+  instance: 'string',
+  audience: 'string',
+  tracing: 'any',
+  backoff: 'any',
+  limits: 'any',
+  lookup: 'any',
+  logger: 'any',
+  layers: 'any',
+  inspect: 'string',
+  onExchange: 'any',
+  on: 'any',
+  random: 'any',
+}
+
 /** Throws TypeError. `announcement` holds the rules of the target. */
 export function checkOptions(options: ClientOptions, announcement: Announcement): ResolvedClientOptions {
+  checkMembers('', options, MEMBERS, CONNECT_LIMITS)
   const { token, proxy } = options
   if (typeof token !== 'function' && (typeof token !== 'string' || token.trim() === '')) {
     throw new TypeError('token is missing: give a JWT, or a function that returns one')

@@ -2,6 +2,7 @@
 
 import { safeLogger } from '../protocol/base/guard.ts'
 import type { Logger } from '../protocol/base/log.ts'
+import { checkMembers, type Members } from '../protocol/base/members.ts'
 import type { Handler } from '../protocol/exchange.ts'
 import { type CheckedTargets, checkTargets } from './check.ts'
 import { compileTable } from './compile.ts'
@@ -9,7 +10,7 @@ import type { CompiledTable } from './compiled.ts'
 import type { ExchangeHooks } from './handler/exchange.ts'
 import { routeHandler } from './handler/handler.ts'
 import { formatPath, type Route, type RouteTable, RouteTableError } from './table.ts'
-import { Upstreams, type UpstreamsOptions, type UpstreamsStats } from './upstream/upstreams.ts'
+import { UPSTREAM_LIMITS, Upstreams, type UpstreamsOptions, type UpstreamsStats } from './upstream/upstreams.ts'
 
 /** Options of a {@link Route} that make sense for a single target. */
 export interface ForwarderOptions extends UpstreamsOptions {
@@ -23,6 +24,18 @@ export interface ForwarderOptions extends UpstreamsOptions {
   cors?: Route['cors']
   resolve?: RouteTable['resolve']
   logger?: Logger | undefined
+}
+
+const MEMBERS: Members<ForwarderOptions, typeof UPSTREAM_LIMITS> = {
+  host: 'string',
+  timeouts: 'any',
+  limits: 'any',
+  tls: 'any',
+  trustErrors: 'boolean',
+  retries: 'any',
+  cors: 'any',
+  resolve: 'any',
+  logger: 'any',
 }
 
 /** One target, without a table. */
@@ -46,6 +59,7 @@ export interface Forwarder {
  * ```
  */
 export function createForwarder(targetUrl: string | URL, options: ForwarderOptions = {}): Forwarder {
+  checkMembers('', options, MEMBERS, UPSTREAM_LIMITS)
   const { host, timeouts, limits, tls, trustErrors, retries, cors, resolve } = options
   const target = String(targetUrl)
   const route: Route = { name: 'target', match: {}, target, host, timeouts, limits, tls, trustErrors, retries, cors }

@@ -1,5 +1,6 @@
 /** The route table of the GitOps runtime. */
 import { type Logger, noLogger } from '../protocol/base/log.ts'
+import { checkMembers, type Members } from '../protocol/base/members.ts'
 import type { Route, RouteTable } from './table.ts'
 
 /** Options of {@link gitopsRuntime}. */
@@ -26,6 +27,18 @@ export interface GitopsRuntimeOptions {
   logger?: Logger | undefined
 }
 
+const MEMBERS: Members<GitopsRuntimeOptions> = {
+  namespaces: 'strings',
+  eventSources: 'strings',
+  corsOrigins: 'strings',
+  clusterDomain: 'string',
+  appProxy: 'string',
+  workflows: 'string',
+  inbox: 'string',
+  resolve: 'any',
+  logger: 'any',
+}
+
 /** Largest body that GitHub sends. */
 const WEBHOOK_BODY_BYTES = 25 * 1024 * 1024
 
@@ -41,6 +54,7 @@ const WEBHOOK_BODY_BYTES = 25 * 1024 * 1024
  * ```
  */
 export function gitopsRuntime(options: GitopsRuntimeOptions = {}): RouteTable {
+  checkMembers('', options, MEMBERS)
   const namespaces = [...(options.namespaces ?? [])]
   if (namespaces.length === 0) {
     const message = 'no namespaces are allowed: webhooks are answered with 404 (set preset.namespaces)'

@@ -4,6 +4,7 @@ import { parseCidrs } from '../protocol/base/address.ts'
 import { checkDuration } from '../protocol/base/durations.ts'
 import { hook, safeLogger } from '../protocol/base/guard.ts'
 import type { Logger } from '../protocol/base/log.ts'
+import { checkMembers, type Members } from '../protocol/base/members.ts'
 import type { ExchangeRecord, Handler } from '../protocol/exchange.ts'
 import { withListenerLayers } from '../protocol/http/forwarded.ts'
 import { mount } from '../protocol/http/http1/mount.ts'
@@ -20,7 +21,7 @@ import { explainMatch, type MatchQuestion, type MatchResult } from './explain.ts
 import type { ExchangeHooks } from './handler/exchange.ts'
 import { routeHandler } from './handler/handler.ts'
 import type { RouteTable } from './table.ts'
-import { Upstreams, type UpstreamsOptions, type UpstreamsStats } from './upstream/upstreams.ts'
+import { UPSTREAM_LIMITS, Upstreams, type UpstreamsOptions, type UpstreamsStats } from './upstream/upstreams.ts'
 
 /** Options of {@link createRouter}: the table, and limits on connections to upstreams. */
 export interface RouterOptions extends UpstreamsOptions {
@@ -34,6 +35,13 @@ export interface RouterOptions extends UpstreamsOptions {
   onExchange?: ((record: ExchangeRecord) => void) | undefined
 }
 
+export const ROUTER_MEMBERS: Members<RouterOptions, typeof UPSTREAM_LIMITS> = {
+  routes: 'any',
+  resolve: 'any',
+  logger: 'any',
+  onExchange: 'any',
+}
+
 /** Options of `Router.attach`: which proxies the router trusts, and which requests it takes. */
 export interface AttachOptions {
   /**
@@ -44,6 +52,8 @@ export interface AttachOptions {
   /** Returns whether the router takes requests for this host (with its port, if it has one). Default: it takes all. */
   serves?: ((authority: string) => boolean) | undefined
 }
+
+const ATTACH_MEMBERS: Members<AttachOptions> = { trustedProxies: 'strings', serves: 'any' }
 
 /** Exchanges and connections of a router. */
 export interface RouterStats {
@@ -110,6 +120,7 @@ export interface Router extends AsyncDisposable {
  * ```
  */
 export function createRouter(options: RouterOptions): Router {
+  checkMembers('', options, ROUTER_MEMBERS, UPSTREAM_LIMITS)
   const logger = safeLogger(options.logger)
   const compile = (routes: RouteTable): CompiledTable => {
     const table = compileTable(withResolve(routes, options.resolve))
@@ -146,13 +157,16 @@ export function createRouter(options: RouterOptions): Router {
       upstreams: upstreams.stats(),
       ...bodyBytes,
     }),
-    attach: (httpServer, { trustedProxies = [], serves = () => true } = {}) =>
-      mount(httpServer, {
+    attach: (httpServer, options) => {
+      checkMembers('', options, ATTACH_MEMBERS)
+      const { trustedProxies = [], serves = () => true } = options ?? {}
+      return mount(httpServer, {
         handler: withListenerLayers(handler, parseCidrs(trustedProxies), recordRefused(onExchange)),
         serves,
         limits: INNER_LIMITS,
         logger,
-      }),
+      })
+    },
     close,
     [Symbol.asyncDispose]: () => close(),
   }

@@ -2,6 +2,7 @@
 
 import { parseCidrs } from '../protocol/base/address.ts'
 import { safeLogger } from '../protocol/base/guard.ts'
+import { checkMembers, type Members } from '../protocol/base/members.ts'
 import type { Handler } from '../protocol/exchange.ts'
 import { INNER_LIMITS } from '../protocol/http/limits.ts'
 import { type Listener, type ListenerOptions, listen } from '../protocol/http/listener.ts'
@@ -9,8 +10,9 @@ import { recordRefused } from '../protocol/http/record.ts'
 import { followTrace } from '../protocol/trace/follow.ts'
 import { resolveTracing, type Tracing, type TracingOptions } from '../protocol/trace/sampling.ts'
 import { compileTable } from './compile.ts'
-import { createRouter, type Router, type RouterOptions, type RouterStats } from './router.ts'
+import { createRouter, ROUTER_MEMBERS, type Router, type RouterOptions, type RouterStats } from './router.ts'
 import { type RouteTable, RouteTableError } from './table.ts'
+import { UPSTREAM_LIMITS } from './upstream/upstreams.ts'
 import { type RoutesWatcher, watchRoutes } from './watch.ts'
 
 /** Options of {@link serveRouter}: the table or its file, the listener, and trusted proxies. */
@@ -35,6 +37,19 @@ export interface RouterServiceOptions extends Omit<RouterOptions, 'routes'> {
   tracing?: TracingOptions | undefined
   /** Most connections of callers; see `ListenerOptions`. `maxUpstreamConnections` limits those to upstreams. */
   maxConnections?: number | undefined
+}
+
+const MEMBERS: Members<RouterServiceOptions, typeof UPSTREAM_LIMITS> = {
+  ...ROUTER_MEMBERS,
+  host: 'string',
+  port: 'number',
+  fd: 'number',
+  tls: 'any',
+  trustedProxies: 'strings',
+  http2: 'boolean',
+  limits: 'any',
+  tracing: 'any',
+  maxConnections: 'number',
 }
 
 /** A router with a listener of its own. */
@@ -65,21 +80,32 @@ export interface RouterService extends AsyncDisposable {
  * ```
  */
 export async function serveRouter(options: RouterServiceOptions): Promise<RouterService> {
+  checkMembers('', options, MEMBERS, UPSTREAM_LIMITS)
   const logger = safeLogger(options.logger)
-  const trusted = parseCidrs(options.trustedProxies ?? [])
   const loaded = 'file' in options.routes ? await loadFile(options.routes.file) : undefined
   const table = loaded?.table ?? (options.routes as RouteTable)
   refuseInbox(table)
-  const router = createRouter({ ...options, routes: table })
-  const { host = '127.0.0.1', port = 8081, fd, tls, http2, limits, maxConnections } = options
-  const handler = traced(router.handler, resolveTracing(options.tracing))
+  const {
+    host = '127.0.0.1',
+    port = 8081,
+    fd,
+    tls,
+    trustedProxies,
+    http2,
+    limits,
+    tracing,
+    maxConnections,
+    ...own
+  } = options
+  const router = createRouter({ ...own, routes: table })
+  const handler = traced(router.handler, resolveTracing(tracing))
   const rest: ListenerOptions = {
     http2,
     limits: { ...INNER_LIMITS, ...limits },
     maxConnections,
     logger,
     handler,
-    trustedProxies: trusted,
+    trustedProxies: parseCidrs(trustedProxies ?? []),
     onBadRequest: recordRefused(options.onExchange),
   }
   const onTable = (table: RouteTable): void => take(router, table)

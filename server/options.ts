@@ -1,9 +1,10 @@
 /** The options of {@link createServer}: types, defaults, and checks that throw a TypeError before anything listens. */
 import { isLoopback } from '../protocol/base/address.ts'
-import { checkDuration, checkDurations } from '../protocol/base/durations.ts'
+import { checkDuration } from '../protocol/base/durations.ts'
 import { hook, safeLogger } from '../protocol/base/guard.ts'
 import { checkSocket, demand, type LimitOptions, type LimitValues, resolveLimits } from '../protocol/base/limit.ts'
 import type { Logger } from '../protocol/base/log.ts'
+import { checkMembers, type Members } from '../protocol/base/members.ts'
 import { DEFAULT_ALGORITHMS } from '../protocol/base/token-algorithms.ts'
 import type { ExchangeRecord } from '../protocol/exchange.ts'
 import { HTTP_LIMITS, type HttpLimitOptions } from '../protocol/http/limits.ts'
@@ -18,11 +19,13 @@ import type { Directory } from './directory/directory.ts'
 import type { Recorder } from './directory/recorder.ts'
 import type { RedisOptions } from './directory/redis-options.ts'
 import { checkInboxOptions, type InboxOptions, type ResolvedInbox } from './inbox/options.ts'
+import { checkKeyOrigin } from './key-origin.ts'
 import {
   DRAIN_TIMES,
   HOLD_LIMITS,
   type HoldLimits,
   type HoldOptions,
+  INBOX,
   type ResolvedLimits,
   SERVER_LIMITS,
   type ServerLimits,
@@ -205,10 +208,81 @@ export interface ResolvedServerOptions extends LimitValues<typeof DRAIN_TIMES> {
   readonly record: Recorder | undefined
 }
 
+const MEMBERS: Members<ServerOptions, typeof DRAIN_TIMES> = {
+  public: 'any',
+  control: 'any',
+  domains: 'strings',
+  ownHosts: 'boolean',
+  auth: 'any',
+  access: 'any',
+  trustedProxies: 'strings',
+  cors: 'any',
+  healthPath: 'string',
+  limits: 'any',
+  hold: 'any',
+  replica: 'string',
+  reusePort: 'boolean',
+  signal: 'any',
+  logger: 'any',
+  layers: 'any',
+  onExchange: 'any',
+  clock: 'any',
+  directory: 'any',
+  peer: 'any',
+  inbox: 'any',
+  tracing: 'any',
+  record: 'any',
+}
+const AUTH: Members<AuthOptions> = {
+  jwks: 'any',
+  issuer: 'string',
+  audience: 'string',
+  runtimeClaim: 'string',
+  algorithms: 'strings',
+  clockToleranceS: 'number',
+  revocations: 'any',
+  isRevoked: 'any',
+}
+const REVOCATIONS: Members<RevocationSources> = { file: 'string', url: 'string', ca: 'any' }
+const PUBLIC: Members<PublicOptions> = {
+  host: 'string',
+  port: 'number',
+  fd: 'number',
+  tls: 'any',
+  tlsFolder: 'string',
+  plaintext: 'boolean',
+  url: 'string',
+  limits: 'any',
+}
+const CONTROL: Members<ControlOptions> = {
+  host: 'string',
+  port: 'number',
+  fd: 'number',
+  tls: 'any',
+  clientCa: 'any',
+  plaintext: 'boolean',
+  hostName: 'string',
+  tlsMin: 'string',
+  proxyProtocol: 'strings',
+}
+
+const INBOX_MEMBERS: Members<InboxOptions, typeof INBOX> = {
+  url: 'string',
+  password: 'any',
+  ca: 'any',
+  mac: 'any',
+  plaintext: 'boolean',
+}
+
 const DOMAIN = /^(?=.{1,253}$)[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?)*$/i
 
 /** Fills in defaults. Throws a TypeError that names the invalid option. */
 export function resolveOptions(options: ServerOptions): ResolvedServerOptions {
+  checkMembers('', options, MEMBERS, DRAIN_TIMES)
+  checkMembers('cors', options.cors, { origins: 'strings' })
+  checkMembers('inbox', options.inbox, INBOX_MEMBERS, INBOX)
+  checkMembers('inbox.password', options.inbox?.password, { file: 'string' })
+  checkMembers('inbox.mac', options.inbox?.mac, { file: 'string', optional: 'boolean' })
   checkAuth(options.auth)
   checkPublic(options.public)
   const control = options.control === 'off' ? undefined : options.control
@@ -266,10 +340,12 @@ function checkAuth(auth: AuthOptions | undefined): void {
     auth?.jwks !== undefined && auth.jwks !== null,
     'auth.jwks is required: without keys, no token can be verified',
   )
+  checkMembers('auth', auth, AUTH)
+  checkMembers('auth.revocations', auth.revocations, REVOCATIONS)
   const { jwks } = auth
   const known = typeof jwks === 'object' && ('keys' in jwks || 'file' in jwks || 'url' in jwks)
   demand(known, 'auth.jwks must be a key set, { file } or { url }')
-  checkDurations('auth.jwks', jwks)
+  checkKeyOrigin('auth.jwks', jwks)
   const tolerance = auth.clockToleranceS ?? 30
   demand(tolerance >= 0 && tolerance <= 60, 'auth.clockToleranceS must be from 0 to 60')
   const isHook = auth.isRevoked === undefined || typeof auth.isRevoked === 'function'
@@ -288,6 +364,7 @@ function checkAuth(auth: AuthOptions | undefined): void {
 
 function checkPublic(options: PublicOptions | undefined): void {
   if (options === undefined) return
+  checkMembers('public', options, PUBLIC)
   const safe = options.tls !== undefined || options.plaintext === true || isLoopback(options.host ?? '127.0.0.1')
   checkSocket(options, 'public.')
   checkPublicUrl(options.url)
@@ -298,6 +375,7 @@ function checkPublic(options: PublicOptions | undefined): void {
 
 function checkControl(control: ControlOptions | undefined, edge: PublicOptions | undefined): void {
   if (control === undefined) return
+  checkMembers('control', control, CONTROL)
   checkSocket(control, 'control.')
   if (control.plaintext === true) {
     demand(

@@ -2,6 +2,7 @@
 
 import { EVERYWHERE, readDialled } from '../protocol/base/host-port.ts'
 import { checkLimit, checkSocket, demand } from '../protocol/base/limit.ts'
+import { checkMembers, type Members } from '../protocol/base/members.ts'
 import type { Directory } from './directory/directory.ts'
 import type { StoreOptions } from './directory/store.ts'
 import { storeKindOf } from './directory/stores.ts'
@@ -22,6 +23,8 @@ export interface PeerOptions {
   readonly tls: PeerTlsFiles
 }
 
+const PEER: Members<PeerOptions> = { host: 'string', port: 'number', fd: 'number', advertise: 'string', tls: 'any' }
+
 /** Throws a TypeError that names the option that is wrong. */
 export function checkReplicas(directory: Directory | StoreOptions | undefined, peer: PeerOptions | undefined): void {
   const shared = directory !== undefined && 'url' in directory ? directory : undefined
@@ -34,6 +37,7 @@ export function checkReplicas(directory: Directory | StoreOptions | undefined, p
     )
   }
   if (peer === undefined) return
+  checkMembers('peer', peer, PEER)
   checkSocket(peer, 'peer.')
   demand(shared !== undefined, 'peer needs a directory that several servers share')
   demand(peer.tls !== undefined, 'peer.tls is required')

@@ -56,7 +56,7 @@ async function listen(
   tracing: RouterServiceOptions['tracing'],
 ): Promise<RouterService> {
   try {
-    return await serveRouter({ ...(await serviceOptions(config, tls, context)), ...context, tracing })
+    return await serveRouter({ ...(await serviceOptions(config, tls, context)), tracing })
   } catch (error) {
     if (error instanceof RouteTableError) throw configurationError(error.message, error)
     throw explainListenError(error, 'listen', formatAddress(config.listen))
@@ -66,7 +66,7 @@ async function listen(
 async function serviceOptions(
   config: RouterConfig,
   tls: TlsPair | undefined,
-  { logger, sockets }: ServiceContext,
+  { logger, onExchange, sockets }: ServiceContext,
 ): Promise<RouterServiceOptions> {
   return {
     ...config.listen,
@@ -74,5 +74,6 @@ async function serviceOptions(
     routes: config.routes === undefined ? await loadRoutes(config, logger) : { file: config.routes },
     ...(tls === undefined ? {} : { tls }),
     trustedProxies: config['trusted-proxies'],
+    ...{ logger, onExchange },
   }
 }

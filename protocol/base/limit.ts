@@ -3,6 +3,7 @@
  * and default of the library's option, the API reference, and the command's setting with its flag, variable, YAML path and
  * help.
  */
+import { unknownMember } from './members.ts'
 import { readBytes, readDuration } from './units.ts'
 
 export interface Limit {
@@ -65,7 +66,7 @@ export function resolveLimits<S extends Limits>(
 ): LimitValues<S> {
   const prefix = group === undefined ? '' : `${group}.`
   const unknown = Object.keys(given).find(name => !Object.hasOwn(schema, name))
-  if (group !== undefined && unknown !== undefined) throw new TypeError(`${prefix}${unknown} is unknown`)
+  if (group !== undefined && unknown !== undefined) throw unknownMember(prefix, unknown, schema)
   const checked = (name: string, limit: Limit) => [name, checkLimit(prefix + name, limit, given[name])] as const
   // The hot path reads these. V8 keeps an object from `fromEntries` fast; assigning this many names one by one would turn it
   // into a dictionary.

@@ -1,5 +1,6 @@
 /** Which requests are recorded. */
 import { type LimitOptions, type Limits, resolveLimits } from '../base/limit.ts'
+import { checkMembers, type Members } from '../base/members.ts'
 import type { SpanContext, Tracer } from './span.ts'
 
 export const TRACING = {
@@ -27,9 +28,12 @@ export interface Tracing {
   readonly parentBased: boolean
 }
 
+const MEMBERS: Members<TracingOptions, typeof TRACING> = { tracer: 'any', parentBased: 'boolean' }
+
 /** Throws TypeError. */
 export function resolveTracing(options: TracingOptions | undefined): Tracing | undefined {
   if (options === undefined) return undefined
+  checkMembers('tracing', options, MEMBERS, TRACING)
   const { tracer, parentBased = true, ...limits } = options
   if (typeof tracer?.start !== 'function') throw new TypeError('tracing.tracer is required: see createTracer')
   return { tracer, parentBased, ...resolveLimits(TRACING, limits, 'tracing') }

@@ -2,9 +2,11 @@
 import { isDeepStrictEqual } from 'node:util'
 import { checkDuration } from '../../protocol/base/durations.ts'
 import { demand } from '../../protocol/base/limit.ts'
+import { checkMembers, type Members } from '../../protocol/base/members.ts'
 import { isRuntimeName } from '../../protocol/base/names.ts'
 import { dashed, isForwardedName, isHopByHop, isMountName, isToken } from '../../protocol/http/headers.ts'
 import type { KeyOrigin } from '../auth/key-source.ts'
+import { checkKeyOrigin } from '../key-origin.ts'
 import type { Authorities } from '../tls.ts'
 import { OPEN_PATH, openPath, readsOneWay } from './open-path.ts'
 
@@ -50,6 +52,22 @@ export interface ForwardAuth {
   readonly timeoutMs?: number | undefined
 }
 
+const MEMBERS: Members<AccessOptions> = {
+  jwt: 'any',
+  forwardAuth: 'any',
+  clientCa: 'any',
+  runtimes: 'strings',
+  open: 'strings',
+}
+const JWT: Members<CallerTokens> = {
+  jwks: 'any',
+  issuer: 'string',
+  audience: 'string',
+  runtimeClaim: 'string',
+  forward: 'boolean',
+}
+const FORWARD_AUTH: Members<ForwardAuth> = { url: 'string', ca: 'any', headers: 'strings', timeoutMs: 'number' }
+
 export const FORWARD_AUTH_MS = 5000
 const MAX_SETS = 32
 const MAX_HEADERS = 16
@@ -74,6 +92,9 @@ export function checkAccess(sets: readonly AccessOptions[], audience: string, ha
 }
 
 function checkSet(access: AccessOptions, audience: string, hasTls: boolean): void {
+  checkMembers('access', access, MEMBERS)
+  checkMembers('access.jwt', access.jwt, JWT)
+  checkMembers('access.forwardAuth', access.forwardAuth, FORWARD_AUTH)
   const { jwt, forwardAuth, clientCa, runtimes = [], open = [] } = access
   const checks = [jwt, forwardAuth, clientCa].filter(check => check !== undefined)
   demand(checks.length > 0, 'access: give jwt, forwardAuth or clientCa; without one of these, nobody would be checked')
@@ -85,6 +106,7 @@ function checkSet(access: AccessOptions, audience: string, hasTls: boolean): voi
     demand(OPEN_PATH.test(path) && readsOneWay(openPath(path)), `access.open: ${path} is not a plain [RUNTIME]/PATH`)
   }
   if (jwt !== undefined) {
+    checkKeyOrigin('access.jwt.jwks', jwt.jwks)
     demand(jwt.audience !== '' && jwt.audience !== audience, 'access.jwt.audience must differ from auth.audience')
   }
   if (forwardAuth !== undefined) checkForwardAuth(forwardAuth)

@@ -1,6 +1,7 @@
 /** The options of a directory in Redis. */
 import type { LimitOptions } from '../../protocol/base/limit.ts'
-import type { LEASE } from '../limits.ts'
+import { checkMembers, type Members } from '../../protocol/base/members.ts'
+import { LEASE } from '../limits.ts'
 import { readPlace } from './redis-url.ts'
 
 /** A directory in Redis 7.0 or newer, or a server that speaks its protocol. */
@@ -24,8 +25,20 @@ export interface RedisOptions extends LimitOptions<typeof LEASE> {
   readonly prefix?: string | undefined
 }
 
+const MEMBERS: Members<RedisOptions, typeof LEASE> = {
+  url: 'string',
+  user: 'string',
+  password: 'any',
+  sentinel: 'any',
+  ca: 'any',
+  prefix: 'string',
+}
+
 /** Throws a TypeError that names the option that is wrong. */
-export function checkRedis({ url, sentinel }: RedisOptions): void {
+export function checkRedis(options: RedisOptions): void {
+  const { url, sentinel } = options
+  checkMembers('directory', options, MEMBERS, LEASE)
+  checkMembers('directory.sentinel', sentinel, { user: 'string', password: 'any' })
   try {
     readPlace(url)
   } catch (error) {

@@ -2,14 +2,25 @@
  * C7: every number that an embedder can pass has a documented meaning or is a TypeError that names it, before anything
  * listens.
  */
+import { createServer } from 'node:http'
 import { afterEach, describe, expect, test } from 'vitest'
+import {
+  createAuthority,
+  createClientCertificate,
+  createKeys,
+  createReplicaCertificate,
+  createServerCertificate,
+  createToken,
+  writeFiles,
+} from '../../certs/index.ts'
 import { BACKOFF_LIMITS } from '../../client/dial/backoff.ts'
 import { type ClientOptions, createTunnel } from '../../client/index.ts'
 import { CLIENT_SESSION_LIMITS, CONNECT_LIMITS } from '../../client/limits.ts'
 import { DESCRIPTOR, type Limit, type Limits, PORT, rangeOf, readLimit } from '../../protocol/base/limit.ts'
 import { HTTP_LIMITS, LISTENER_LIMITS } from '../../protocol/http/limits.ts'
 import { listen } from '../../protocol/http/listener.ts'
-import { createRouter, serveRouter } from '../../router/index.ts'
+import { createTracer } from '../../protocol/trace/tracer.ts'
+import { createForwarder, createRouter, gitopsRuntime, serveRouter } from '../../router/index.ts'
 import { UPSTREAM_LIMITS } from '../../router/upstream/upstreams.ts'
 import { DRAIN_TIMES, HOLD_LIMITS, LEASE, SERVER_LIMITS } from '../../server/limits.ts'
 import { resolveOptions, type ServerOptions } from '../../server/options.ts'
@@ -81,6 +92,8 @@ const SINGLE: [string, Limit, Take][] = [
 ]
 
 const VALUES = [0, 1, -1, Number.NaN, Number.POSITIVE_INFINITY, 2 ** 53]
+/** What is not a number, but compares or adds like one. */
+const NO_NUMBERS = ['30', '', true, [30], null] as unknown as number[]
 const isIn = (limit: Limit, value: number) => {
   const { least, most } = rangeOf(limit)
   return value >= readLimit(limit, least) && value <= readLimit(limit, most)
@@ -104,6 +117,10 @@ describe.each(rows)('C7: %s', (where, limit, take) => {
     else expect(() => take(value)).toThrow(new RegExp(`^${name} must be .*from `))
   })
 
+  test.each(NO_NUMBERS)('%j is no number', value => {
+    expect(() => take(value)).toThrow(new RegExp(`^${name} must be `))
+  })
+
   test('0 has a meaning or is refused', () => {
     expect(isIn(limit, 0)).toBe(limit.zero !== undefined)
   })
@@ -120,7 +137,7 @@ describe.each([
   ['port', PORT, {}],
   ['fd', DESCRIPTOR, {}],
 ] as [string, Limit, object][])('C7: serveRouter %s', (name, limit) => {
-  test.each(VALUES.filter(value => !isIn(limit, value)))('%s', async value => {
+  test.each([...VALUES.filter(value => !isIn(limit, value)), ...NO_NUMBERS])('%j', async value => {
     const [group, member] = name.split('.') as [string, string?]
     const more = { [group]: member === undefined ? value : { [member]: value } }
     const refusal = expect.objectContaining({ name: 'TypeError', message: expect.stringContaining(`${name} must be `) })
@@ -147,4 +164,116 @@ test.each<[string, () => unknown]>([
   ['onExchange', () => client({ onExchange: 5 as never })],
 ])('%s that is no function is refused at the call', (name, call) => {
   expect(call).toThrow(new TypeError(`${name} must be a function`))
+})
+
+const inbox = { url: 'sqlite:/nowhere' }
+const jwt = { jwks: { keys: [] }, audience: 'callers' }
+const forwardAuth = { url: 'http://127.0.0.1:1' }
+
+/** Objects of options, with a function that uses one. Each refuses what it does not know, and a type that would switch a guard on or off. */
+const OBJECTS: [group: string, misspelt: string, meant: string, take: (more: object) => unknown][] = [
+  ['', 'acces', 'access', server],
+  ['auth.', 'isuer', 'issuer', more => server({ auth: { jwks: { keys: [] }, ...more } })],
+  ['auth.', 'isrevoked', 'isRevoked', more => server({ auth: { jwks: { keys: [] }, ...more } })],
+  ['auth.jwks.', 'coolDownMS', 'coolDownMs', more => server({ auth: { jwks: { url: 'https://a.example', ...more } } })],
+  ['auth.jwks.', 'fle', 'file', more => server({ auth: { jwks: { file: 'jwks.json', ...more } } })],
+  ['auth.revocations.', 'files', 'file', revocations => server({ auth: { jwks: { keys: [] }, revocations } })],
+  ['public.', 'tlsfolder', 'tlsFolder', more => server({ public: { port: 0, ...more } })],
+  ['control.', 'clientCA', 'clientCa', more => server({ control: { port: 0, tls, ...more } })],
+  ['cors.', 'origin', 'origins', more => server({ cors: { origins: [], ...more } })],
+  ['access.', 'runtime', 'runtimes', more => server({ access: { jwt, ...more } })],
+  ['access.jwt.', 'runtimeclaim', 'runtimeClaim', more => server({ access: { jwt: { ...jwt, ...more } } })],
+  [
+    'access.forwardAuth.',
+    'header',
+    'headers',
+    more => server({ access: { forwardAuth: { ...forwardAuth, ...more } } }),
+  ],
+  ['directory.', 'usr', 'user', more => server({ directory: { ...redis, ...more } })],
+  ['peer.', 'avertise', 'advertise', more => server({ directory: redis, peer: { port: 0, tls: peerTls, ...more } })],
+  ['inbox.', 'macs', 'mac', more => server({ inbox: { ...inbox, ...more } })],
+  ['inbox.mac.', 'optonal', 'optional', more => server({ inbox: { ...inbox, mac: { file: 'mac', ...more } } })],
+  ['hold.', 'tme', 'timeMs', more => server({ hold: more })],
+  ['', 'allowCaller', 'allowCallers', client],
+  ['', 'onexchange', 'onExchange', router],
+  ['', 'trustErors', 'trustErrors', more => createForwarder('http://127.0.0.1:1', more).close()],
+  ['', 'eventSource', 'eventSources', gitopsRuntime],
+  ['', 'trustedProxys', 'trustedProxies', more => createRouter({ routes }).attach(createServer(), more)],
+]
+
+test.each(OBJECTS)('C7: %s%s is unknown', (group, misspelt, meant, take) => {
+  const hint = meant === 'timeMs' ? '' : `: did you mean ${meant}?`
+  expect(() => take({ [misspelt]: undefined })).toThrow(new TypeError(`${group}${misspelt} is unknown${hint}`))
+})
+
+test.each<[string, (more: object) => unknown]>([
+  ['ownHosts', server],
+  ['reusePort', server],
+  ['public.plaintext', plaintext => server({ public: { port: 0, ...plaintext } })],
+  ['control.plaintext', more => server({ control: { port: 0, ...more } })],
+  ['access.jwt.forward', more => server({ access: { jwt: { ...jwt, ...more } } })],
+  ['inbox.plaintext', more => server({ inbox: { ...inbox, ...more } })],
+  ['inbox.mac.optional', more => server({ inbox: { ...inbox, mac: { file: 'mac', ...more } } })],
+  ['tracing.parentBased', more => server({ tracing: { tracer: createTracer(() => {}), ...more } })],
+  ['caOnly', client],
+  ['trustErrors', more => createForwarder('http://127.0.0.1:1', more)],
+])('C7: %s as text is refused, which would be true', (path, take) => {
+  const name = path.split('.').at(-1)!
+  expect(() => take({ [name]: 'false' })).toThrow(new TypeError(`${path} must be true or false, not string`))
+})
+
+test.each<[string, (more: object) => unknown]>([
+  ['domains', server],
+  ['trustedProxies', server],
+  ['auth.algorithms', more => server({ auth: { jwks: { keys: [] }, ...more } })],
+  ['access.runtimes', more => server({ access: { jwt, ...more } })],
+  ['allowCallers', client],
+  ['inboxKeys', client],
+])('C7: %s must be a list', (path, take) => {
+  const name = path.split('.').at(-1)!
+  expect(() => take({ [name]: 'a' })).toThrow(new TypeError(`${path} must be a list of texts, not string`))
+})
+
+test('C7: serveRouter refuses what it does not know', async () => {
+  await expect(serveRouter({ routes, port: 0, ...{ trustedProxys: [] } })).rejects.toThrow(
+    'did you mean trustedProxies?',
+  )
+  await expect(serveRouter({ routes, port: 0, http2: 'false' as never })).rejects.toThrow('http2 must be true or false')
+})
+
+const authority = createAuthority()
+const CERTIFICATES: [string, (more: object) => Promise<unknown>][] = [
+  ['createAuthority', more => createAuthority(more)],
+  [
+    'createServerCertificate',
+    async more => createServerCertificate(await authority, { hosts: ['a.example'], ...more }),
+  ],
+  ['createClientCertificate', async more => createClientCertificate(await authority, { runtime: 'demo', ...more })],
+  ['createReplicaCertificate', async more => createReplicaCertificate(await authority, more)],
+]
+
+describe.each(CERTIFICATES)('C7: %s', (_, make) => {
+  test.each([0, -1, Number.NaN, Number.POSITIVE_INFINITY, ...NO_NUMBERS])('validDays %j', async validDays => {
+    await expect(make({ validDays })).rejects.toThrow(/^validDays must be /)
+  })
+  test.each([Number.NaN, Number.NEGATIVE_INFINITY, ...NO_NUMBERS])('now %j', async now => {
+    await expect(make({ now })).rejects.toThrow(/^now must be /)
+  })
+  test('an unknown member', async () => {
+    await expect(make({ validDay: 1 })).rejects.toThrow(new TypeError('validDay is unknown: did you mean validDays?'))
+  })
+})
+
+test('C7: createToken refuses what it does not know, and no time', async () => {
+  const { privateJwk: key } = await createKeys()
+  const make = (more: object) => createToken({ key, runtime: 'demo', ...more })
+  await expect(make({ certficate: '' })).rejects.toThrow('certficate is unknown: did you mean certificate?')
+  for (const now of [Number.NaN, '0', null]) await expect(make({ now })).rejects.toThrow(/^now must be /)
+  for (const ttl of [Number.NaN, '', true, [1]]) await expect(make({ ttl })).rejects.toThrow(TypeError)
+})
+
+test('C7: writeFiles refuses what it does not know', async () => {
+  const file = { path: '/nowhere/a', text: '', secret: true }
+  await expect(writeFiles([file], { forced: true } as object)).rejects.toThrow('forced is unknown: did you mean force?')
+  await expect(writeFiles([{ ...file, secret: 'no' as never }])).rejects.toThrow('secret must be true or false')
 })
