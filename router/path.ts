@@ -4,8 +4,8 @@
  * The path is forwarded byte for byte. Matching on it is safe only if the upstream cannot read a different path from the same
  * bytes. So a path is *plain* (the usual case, found in one pass over its characters), or:
  *
- * - it is refused: a wrong escape, backslash or `%5c`, control characters, overlong UTF-8, `#`, and segments that decode to `.`, `..` or
- *   `...` in any reading;
+ * - it is refused: a wrong escape, backslash or `%5c`, control characters, overlong UTF-8, `#`, and segments that decode to
+ *   dots alone in any reading;
  * - or it has readings: the strict one, which splits only at `/`, and one for each order in which a server may split at `%2f`,
  *   drop `;parameters`, merge slashes, take `//host` for a host, and decode twice (`STEPS`). A server may also keep escapes that
  *   need not be, and take nothing for a name. All must lead to the same route, or the request is refused.
@@ -46,11 +46,11 @@ export function isPlainPath(path: string, end: number): boolean {
 /** RFC 3986 section 2.1. Jetty takes other signs for digits (`%6=` for `m`) and `%3?` for one escape; IIS reads `%u0061`. */
 const WRONG_ESCAPE = /%(?![0-9a-f]{2})/i
 /**
- * In a decoded path: dot segments (with three for Mojolicious), backslash, control characters and line separators (`$` and `.` in a
- * pattern know only some of them), overlong UTF-8, and wrong escapes that stand for ASCII where they are decoded next.
+ * In a decoded path: segments of dots alone (Mojolicious drops three, CivetWeb more), backslash, control characters and line separators
+ * (`$` and `.` in a pattern know only some of them), overlong UTF-8, and wrong escapes that stand for ASCII where they are decoded next.
  */
 const REFUSED =
-  /%[uU](?:00[0-7]|[fF]{2}|221[56]|2024|2044)|%(?![0-9a-fA-F]{2})[0-?@`a-fA-F]{2}|\/\.{1,3}(?:\/|$)|\\|[^ -~\x80-\xff]|\xc2[\x80-\x9f]|\xe2\x80[\xa8\xa9]|[\xc0\xc1][\x80-\xbf]|\xe0[\x80-\x9f]|\xf0[\x80-\x8f]|\xf8[\x80-\x87]|\xfc[\x80-\x83]/
+  /%[uU](?:00[0-7]|[fF]{2}|221[56]|2024|2044)|%(?![0-9a-fA-F]{2})[0-?@`a-fA-F]{2}|\/\.+(?:\/|$)|\\|[^ -~\x80-\xff]|\xc2[\x80-\x9f]|\xe2\x80[\xa8\xa9]|[\xc0\xc1][\x80-\xbf]|\xe0[\x80-\x9f]|\xf0[\x80-\x8f]|\xf8[\x80-\x87]|\xfc[\x80-\x83]/
 const ESCAPE = /%([0-9a-f]{2})/gi
 
 /** Decodes percent escapes once, into latin1. An invalid escape stays as it is. */

@@ -14,5 +14,5 @@ export function openPath(open: string): string {
 
 /** Whether no upstream can read the path as a different one. */
 export function readsOneWay(path: string): boolean {
-  return !/[%;\\#]|\/\/|\/\.{1,2}(?:\/|$)/.test(withoutQuery(path))
+  return !/[%;\\#]|\/\/|\/\.+(?:\/|$)/.test(withoutQuery(path))
 }

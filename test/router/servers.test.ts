@@ -42,6 +42,7 @@ const TOKENS = [
   '%3b',
   '.',
   '%2e',
+  '..%2e.',
   'a',
   'admin',
   '%61dmin',

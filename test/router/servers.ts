@@ -46,6 +46,7 @@ export const SERVERS: Readonly<Record<string, Reading>> = {
   'asp.net': path => split(decode(path).replace(/\/\((?:[A-Z]\([^()/]*\))+\)(?=\/|$)/g, '')),
   mojolicious: path =>
     split(decode(path)).filter((segment, i, all) => i === all.length - 1 || !['', '...'].includes(segment)),
+  civetweb: path => split(resolved(merge(decode(path)))).filter(segment => !/^\.{3,}$/.test(segment)),
   undertow: path => split(decode(withoutParameters(path))),
   nginx: path => split(resolved(merge(decode(path)))),
   'nginx, merge_slashes off': path => split(resolved(decode(path))),

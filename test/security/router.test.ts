@@ -294,6 +294,9 @@ describe('R3 one canonical path', () => {
       '/app/admin%0a',
       '/app/adm%6@n',
       '/app/.../admin',
+      '/app/..../admin',
+      '/app/.%2e%2e../admin',
+      '/app/.....',
     ]
     for (const path of attacks) expect(status(await get(address.port, path)), path).toBe(400)
     expect(status(await get(address.port, '/app/admin'))).toBe(403)
