@@ -7,7 +7,7 @@ import { type Duplex, duplexPair } from 'node:stream'
 import { ByteCache } from '../../protocol/base/byte-cache.ts'
 import { ignore, logDefect, logGuard } from '../../protocol/base/guard.ts'
 import { type Logger, noLogger } from '../../protocol/base/log.ts'
-import type { HttpRequest, RequestSink, ResponseHead, ResponseSink } from '../../protocol/exchange.ts'
+import type { HeaderList, HttpRequest, RequestSink, ResponseHead, ResponseSink } from '../../protocol/exchange.ts'
 import { appendForwarded } from '../../protocol/http/forwarded.ts'
 import { removeHeader } from '../../protocol/http/headers.ts'
 import { Http1ClientConnection, KEEP_ALIVE_MARGIN_MS } from '../../protocol/http/http1/client-connection.ts'
@@ -108,6 +108,11 @@ class Connections {
 
 /** What the application says in `sallyport-error` would look like ours. */
 class AppExchange extends PassThrough {
+  override responseInformational(status: number, headers: HeaderList): void {
+    removeHeader(headers, 'sallyport-error')
+    super.responseInformational(status, headers)
+  }
+
   override responseHead(head: ResponseHead): void {
     removeHeader(head.headers, 'sallyport-error')
     super.responseHead(head)

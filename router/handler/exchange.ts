@@ -14,7 +14,7 @@ import { answerPreflight, answerProblem, reportedError } from '../../protocol/ht
 import { methodName } from '../../protocol/trace/attributes.ts'
 import type { Span } from '../../protocol/trace/span.ts'
 import type { CompiledAnswer, CompiledRoute } from '../compiled.ts'
-import { answerHeaders, ruledTrailers } from './headers.ts'
+import { answerHeaders, hintHeaders, ruledTrailers } from './headers.ts'
 
 /** What exchanges of one router share. */
 export interface ExchangeHooks {
@@ -169,6 +169,7 @@ export class RoutedExchange implements RequestSink, ResponseSink {
 
   responseInformational(status: number, headers: HeaderList): void {
     if (this.#responseOver) return
+    hintHeaders(headers, this.#route?.responseRules)
     try {
       this.#downstream.responseInformational(status, headers)
     } catch (error) {

@@ -39,9 +39,15 @@ export function ruledTrailers(trailers: HeaderList, rules: CompiledHeaders | und
  * `error` is set in its place.
  */
 export function answerHeaders(headers: HeaderList, rules: CompiledHeaders | undefined, error?: ErrorCode): void {
-  removeHeader(headers, OURS)
-  if (rules !== undefined) applyRules(headers, rules)
+  hintHeaders(headers, rules)
+  if (rules !== undefined) for (const text of rules.set) headers.push(text)
   if (error !== undefined) headers.push(OURS, error)
+}
+
+/** The same for an informational response, to which the rules add nothing. */
+export function hintHeaders(headers: HeaderList, rules: CompiledHeaders | undefined): void {
+  removeHeader(headers, OURS)
+  if (rules !== undefined) removeRuled(headers, rules)
 }
 
 const OURS = 'sallyport-error'

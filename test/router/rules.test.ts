@@ -95,6 +95,14 @@ describe('header rules', () => {
     expect(answer).not.toMatch(/inner|x-a: 1|sallyport-error/)
   })
 
+  it('remove fields of informational responses, and set none', async () => {
+    const fields = 'server: inner\r\nx!a: 1\r\nlink: </a>\r\nsallyport-error: no-route\r\n\r\n'
+    const up = await upstream(`HTTP/1.1 103 Early Hints\r\n${fields}HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n`)
+    const responseHeaders = { set: { 'X-A': '2' }, remove: ['Server'] }
+    const { address } = await service([{ name: 'all', match: {}, target: up.url, responseHeaders }])
+    expect(await get(address.port, '/')).toMatch(/^HTTP\/1\.1 103 [^\r]*\r\nlink: <\/a>\r\n\r\nHTTP\/1\.1 200 /)
+  })
+
   it("Host is the caller's, or the target's", async () => {
     const up = await upstream()
     const { address } = await service([

@@ -6,7 +6,7 @@ import { WebSocketServer } from 'ws'
 import { createTunnel, type Tunnel } from '../../../client/index.ts'
 import { nodeServerTarget } from '../../../client/targets/node-server.ts'
 import { SallyportError } from '../../../protocol/base/errors.ts'
-import type { ResponseHead } from '../../../protocol/exchange.ts'
+import type { HeaderList, ResponseHead } from '../../../protocol/exchange.ts'
 import { Random } from '../../fuzz/random.ts'
 import { DEAF, EXCHANGE } from '../../support/ends.ts'
 import { firstSeed } from '../../support/seed.ts'
@@ -95,6 +95,19 @@ describe('a node:http server that never listens', () => {
     expect(status).toBe(503)
     expect(headers).toContain('x-kept')
     expect(headers).not.toContain('sallyport-error')
+  })
+
+  it('nor in early hints', async () => {
+    const target = createServer((_, response) => {
+      response.writeEarlyHints({ link: '</a>; rel=preload', 'sallyport-error': 'runtime-offline' })
+      response.end()
+    })
+    const hinted = Promise.withResolvers<HeaderList>()
+    const responseInformational = (_: number, headers: HeaderList) => hinted.resolve(headers)
+    nodeServerTarget(target)
+      .handler(EXCHANGE, { ...DEAF, responseInformational })
+      .requestEnd([])
+    expect(await hinted.promise).toEqual(['link', '</a>; rel=preload'])
   })
 
   it('serves several at once, and streams in both directions', async () => {
