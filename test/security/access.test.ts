@@ -608,7 +608,14 @@ describe('E18 open to everyone', () => {
     const closed = [
       ...['/', '/webhooksx', '/Webhooks', '/hook', '/a/webhooks', '//webhooks', '/webhooks/../admin', '/webhooks/..'],
       ...['/webhooks/%2e%2e/admin', '/webhooks/..%2fadmin', '/webhooks/..;/admin', '/webhooks/.%2e/admin'],
-      ...['/webhooks/..\\admin', '/webhooks//admin', '/webhooks/./admin', '/webhooks/..../admin', '/webhooks%2fa', '/webhooks;a=b/x'],
+      ...[
+        '/webhooks/..\\admin',
+        '/webhooks//admin',
+        '/webhooks/./admin',
+        '/webhooks/..../admin',
+        '/webhooks%2fa',
+        '/webhooks;a=b/x',
+      ],
     ]
     for (const path of closed) {
       const { status } = await ask(path)
