@@ -582,10 +582,10 @@ class Http1ServerConnection
     this.#recount()
     if (before - this.usedBytes >= bytes) return before - this.usedBytes
     const exchange = this.#exchange
-    // It may be executed, and the answer would ask its sender to repeat it.
-    const mayRun = exchange !== undefined && this.#state === 'await' && !isSafe(exchange.asked.request.method)
+    // It may be executed, also if only a part of it was passed on, and `overloaded` would ask its sender to repeat it.
+    const mayRun = exchange?.headSent === false && !isSafe(exchange.asked.request.method)
     const mayAnswer = !this.#intake.parsing && exchange?.ended !== true && this.#writer.held === 0
-    if (mayAnswer && !mayRun) this.#refuse(new SallyportError('overloaded'))
+    if (mayAnswer) this.#refuse(new SallyportError(mayRun ? 'session-lost' : 'overloaded'))
     if (this.usedBytes > 0) this.destroy('overloaded')
     if (this.#state === 'closed') this.#forgetRaw()?.takeSink()?.requestAbort(new SallyportError('overloaded'))
     return before - this.usedBytes
