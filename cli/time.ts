@@ -1,4 +1,5 @@
 import { parseDurationMs } from '../certs/duration.ts'
+import { isoTimeS } from '../protocol/base/iso-time.ts'
 import { usageError } from './failure.ts'
 
 /**
@@ -13,9 +14,7 @@ export function readTimeS(flag: string, text: string, nowMs: number = Date.now()
     const ms = parseDurationMs(relative[2]!)
     return (nowMs + (relative[1] === '+' ? ms : -ms)) / 1000
   }
-  // `Date` takes 30 February for 2 March.
-  const [day] = /^\d{4}-\d{2}-\d{2}(?=T|$)/.exec(text) ?? []
-  const at = day !== undefined && new Date(day).toJSON()?.startsWith(day) ? Date.parse(text) : Number.NaN
+  const at = isoTimeS(text)
   if (Number.isNaN(at)) throw usageError(`${flag} ${text}: expected now, 2026-11-21T08:00Z, +90d or -1h`)
-  return at / 1000
+  return at
 }

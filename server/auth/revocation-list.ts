@@ -8,6 +8,8 @@
  */
 import { createHash } from 'node:crypto'
 import { isRecord } from '../../protocol/base/is-record.ts'
+import { isoTimeS } from '../../protocol/base/iso-time.ts'
+import { parseUniqueObject } from './json.ts'
 import { checkRevocation, MAX_REVOCATIONS, type Revocation } from './revocations.ts'
 
 export const MAX_LIST_BYTES = 2 * 1024 * 1024
@@ -19,13 +21,10 @@ const MEMBERS: ReadonlySet<string> = new Set(['jti', 'runtime', 'issuedBefore', 
 /** Throws an Error that says what is wrong. One invalid rule makes the whole list invalid, since skipping it would lose a revocation. */
 export function parseRevocations(text: string): Revocation[] {
   if (text.trim() === '') return []
-  let value: unknown
-  try {
-    value = JSON.parse(text)
-  } catch {
-    throw new Error('the list of revocations is not JSON')
-  }
-  if (!isRecord(value) || !Array.isArray(value.revocations)) throw new Error('there is no list `revocations`')
+  const value = parseUniqueObject(text)
+  if (value === undefined) throw new Error('the list of revocations is not JSON, or not an object with unique members')
+  if (!Array.isArray(value.revocations)) throw new Error('there is no list `revocations`')
+  if (Object.keys(value).length > 1) throw new Error('there is a member besides `revocations`')
   if (value.revocations.length > MAX_REVOCATIONS) throw new Error(`there are over ${MAX_REVOCATIONS} revocations`)
   return value.revocations.map(readRule)
 }
@@ -89,5 +88,5 @@ function readRule(value: unknown, index: number): Revocation {
 }
 
 function readTime(value: unknown): number | undefined {
-  return (typeof value === 'string' ? Date.parse(value) / 1000 : value) as number | undefined
+  return (typeof value === 'string' ? isoTimeS(value) : value) as number | undefined
 }

@@ -60,7 +60,14 @@ describe('the document', () => {
 
   test.each([
     ['no JSON', '<html>', 'not JSON'],
-    ['no list', '[]', 'no list'],
+    ['a list', '[]', 'not an object'],
+    ['no list', '{}', 'no list'],
+    ['two lists', '{"revocations":[{"runtime":"demo"}],"revocations":[]}', 'unique members'],
+    ['a rule with two runtimes', '{"revocations":[{"runtime":"demo","runtime":"other"}]}', 'unique members'],
+    ['a list of another name', '{"revocations":[],"revoked":[{"runtime":"demo"}]}', 'a member besides'],
+    ...['0', '2027', 'never 1', '2027-02-30', '1/2/2027', '+90d'].map(until => {
+      return [`a rule that ends at ${until}`, listOf({ runtime: 'demo', until }), 'seconds since 1970']
+    }),
     ['a rule that names nothing', listOf({ until: 5 }), 'revocation 1: a revocation must name'],
     ['a member that nobody knows', listOf({ jti: 'a' }, { jit: 'a', runtime: 'b' }), 'revocation 2 has an unknown'],
     ['a rule that is null', listOf({ jti: 'a' }, null), 'revocation 2 is not an object'],
