@@ -108,6 +108,7 @@ describe('H4 on the way to HTTP/1.1', () => {
     ['a :method with CR and LF', pseudo({ ':method': 'GET /x HTTP/1.1\r\nHost: a\r\n\r\nGET' })],
     ['a :method twice', [...pseudo(), [':method', 'POST']]],
     ['no :scheme', pseudo({ ':scheme': undefined })],
+    [':authority with an escape', pseudo({ ':authority': `%61${HOST.slice(1)}` })],
     [':authority with a port that cannot be', pseudo({ ':authority': `${HOST}:65536` })],
     ['host with a port that cannot be', [...pseudo({ ':authority': undefined }), ['host', `${HOST}:65536`]]],
     ['a pseudo field behind others', [['x', 'y'], ...pseudo()]],

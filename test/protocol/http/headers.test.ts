@@ -33,7 +33,21 @@ describe('grammar', () => {
     for (const good of ['/', '/a?b=c|{}', '//x/../%2e']) expect(isPath(good)).toBe(true)
     for (const bad of ['', '*', 'a', '/a b', '/a#b', '/\xe9', '/a\r\n']) expect(isPath(bad)).toBe(false)
     for (const good of ['a.example', 'a:80', '[::1]:8080', '1.2.3.4', 'a_b.c']) expect(isAuthority(good)).toBe(true)
-    for (const bad of ['', 'a b', 'u@h', 'a:x', 'a/b', '[::1', 'a:123456', 'a,\n']) expect(isAuthority(bad)).toBe(false)
+    for (const bad of [
+      '',
+      'a b',
+      'u@h',
+      'a:x',
+      'a/b',
+      '[::1',
+      'a:123456',
+      'a,\n',
+      '%61.example',
+      'a%2eb',
+      '[fe80::1%25eth0]',
+    ]) {
+      expect(isAuthority(bad)).toBe(false)
+    }
   })
   test('a port is one that exists', () => {
     const ports = Array.from({ length: 100_000 }, (_, port) => port)
