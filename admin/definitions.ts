@@ -203,6 +203,7 @@ const SERVERS: readonly Metric[] = [
         'token-in-url',
         'origin',
         'subprotocol',
+        'body',
         'token',
         'certificate',
         'keys-unavailable',

@@ -79,8 +79,8 @@ function add(name: string, kind: number): void {
   lineStarts[slot] = `\r\n${name}: `
 }
 
-/** Every sign that a name may have, but the dash (RFC 9110 section 5.6.2). */
-const SIGNS = "!#$%&'*+.^_`|~"
+/** Every sign that a name may have (RFC 9110 section 5.6.2). */
+export const SIGNS = "!#$%&'*+-.^_`|~"
 
 for (const [name, kind] of SPECIAL) add(name, kind)
 for (const name of COMMON.split(/\s+/)) add(name, FIELD_KIND.plain)

@@ -11,7 +11,7 @@ import { ownText } from '../base/latin1.ts'
 import { memoizeLast } from '../base/memoize-last.ts'
 import type { Caller, Handler, HeaderList, HttpRequest } from '../exchange.ts'
 import { compose, type Layer } from '../layer.ts'
-import { dashed, isAuthority, isForwardedName, isMountName, removeWhere } from './headers.ts'
+import { dashed, isAuthority, isClaim, isForwardedName, isMountName, removeWhere } from './headers.ts'
 import { loopGuard } from './loop-guard.ts'
 import { type Refuse, refusing } from './problem.ts'
 
@@ -20,9 +20,9 @@ const REQUEST_ID = /^[A-Za-z0-9][A-Za-z0-9._:+/=@-]{0,127}$/
 const MAX_HOPS = 32
 
 /**
- * Sets `caller`, `fromTrustedProxy` and `requestId`, and removes every field that describes the caller (see `isForwardedName`) or says
- * where the request is mounted (see `isMountName`). A request id is kept only from a trusted peer, and otherwise made. It is in the
- * headers afterwards.
+ * Sets `caller`, `fromTrustedProxy` and `requestId`, and removes every field that describes the caller (`isForwardedName`, and of peers
+ * that are not trusted `isClaim`) or says where the request is mounted (`isMountName`). A request id is kept only from a trusted peer,
+ * and otherwise made. It is in the headers afterwards.
  */
 export function resolveCaller(request: HttpRequest, trusted: Cidrs): void {
   const fromTrustedProxy = trusted.length > 0 && cidrsContain(trusted, request.peerAddress)
@@ -62,6 +62,7 @@ export function withListenerLayers(
 
 /** Removes the fields that describe the caller or the mount, and returns the request id to use. */
 function takeRequestId(headers: HeaderList, fromTrustedProxy: boolean): string {
+  const isCallerField = fromTrustedProxy ? isOurField : isStrangersField
   let requestId = ''
   let found = false
   for (let i = 0; i < headers.length; i += 2) {
@@ -76,8 +77,11 @@ function takeRequestId(headers: HeaderList, fromTrustedProxy: boolean): string {
   return requestId === '' ? newRequestId() : requestId
 }
 
-function isCallerField(name: string): boolean {
-  return (name.length === 12 && dashed(name) === 'x-request-id') || isForwardedName(name) || isMountName(name)
+const isOurField = (name: string) => isRequestId(name) || isForwardedName(name) || isMountName(name)
+const isStrangersField = (name: string) => isRequestId(name) || isClaim(name) || isMountName(name)
+
+function isRequestId(name: string): boolean {
+  return name.length === 12 && dashed(name) === 'x-request-id'
 }
 
 function forwardedCaller(request: HttpRequest, trusted: Cidrs, scheme: 'http' | 'https'): Caller {

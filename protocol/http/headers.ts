@@ -1,7 +1,7 @@
 /** Rules for flat header lists (see {@link HeaderList}): look-up, change, grammar, and which fields stay on one hop. */
 import { SallyportError } from '../base/errors.ts'
 import type { HeaderList } from '../exchange.ts'
-import { FIELD_KIND, kindOf } from './field-names.ts'
+import { FIELD_KIND, kindOf, SIGNS } from './field-names.ts'
 import { VALUE } from './http1/bytes.ts'
 
 const TOKEN = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/
@@ -202,7 +202,7 @@ export function stripTrailers(trailers: HeaderList): HeaderList {
 }
 
 function isNoTrailer(name: string): boolean {
-  return isHopByHop(name) || NEVER_TRAILERS.has(dashed(name)) || isForwardedName(name) || isMountName(name)
+  return isHopByHop(name) || NEVER_TRAILERS.has(dashed(name)) || isClaim(name) || isMountName(name)
 }
 
 const ODD = /[^a-z0-9-]/
@@ -213,24 +213,42 @@ export function dashed(name: string): string {
   return ODD.test(name) ? name.replace(ODDS, '-') : name
 }
 
+/** Claims about the caller that we make ourselves, and our own internal names. `*` stands for any end. */
+const FORWARDED =
+  'forwarded x-forwarded* x-real-ip x-client-ip x-cluster-client-ip x-original-forwarded-for sallyport-* x-sallyport-*'
+/** Other names under which proxies tell services a caller's address or certificate. */
+const BY_PROXIES = `true-client-ip client-ip proxy-client-ip wl-proxy-client-ip forwarded-for remote-addr x-remote-addr x-remote-ip
+x-originating-ip cf-connecting-ip* cf-pseudo-ipv4 fastly-client-ip fly-client-ip do-connecting-ip x-envoy-external-address
+x-azure-clientip x-azure-socketip x-appengine-user-ip x-proxyuser-ip
+client-cert* x-client-cert* ssl-client-* x-ssl-* x-arr-clientcert x-amzn-mtls-* cf-client-cert*`
+
+const patternOf = (...names: string[]) => new RegExp(`^(?:${names.join('|').replaceAll('*', '.*')})$`)
+const FORWARDED_NAMES = FORWARDED.split(' ')
+const CLAIM_NAMES = [...FORWARDED_NAMES, ...BY_PROXIES.split(/\s+/)]
+const FORWARDED_NAME = patternOf(...FORWARDED_NAMES)
+const CLAIM = patternOf(...CLAIM_NAMES)
+
+/** By the first and the third character of a name, whether it may be one of them. Hardly any other name may. */
+const MAY_BE_CLAIM = new Uint8Array(32 * 32)
+for (const [first, , third] of CLAIM_NAMES) {
+  for (const sign of third === '-' ? SIGNS : third!) MAY_BE_CLAIM[startOf(`${first} ${sign}`)] = 1
+}
+
+function startOf(name: string): number {
+  return ((name.charCodeAt(0) & 31) << 5) | (name.charCodeAt(2) & 31)
+}
+
 /**
  * Whether a field makes claims about the caller that only the network can prove: `forwarded`, `x-forwarded-*`, `x-real-ip` and the
- * like, our own internal names, and variants that CGI-like upstreams read as the same (see {@link dashed}).
+ * like, our own internal names, and variants that CGI-like upstreams read as the same (see {@link dashed}). No peer's own pass.
  */
 export function isForwardedName(name: string): boolean {
-  const first = name.charCodeAt(0)
-  if (first !== 0x78 && first !== 0x66 && first !== 0x73) return false
-  const plain = dashed(name)
-  if (first === 0x66) return plain === 'forwarded'
-  if (first === 0x73) return plain.startsWith('sallyport-')
-  return (
-    plain.startsWith('x-forwarded') ||
-    plain === 'x-real-ip' ||
-    plain === 'x-client-ip' ||
-    plain === 'x-cluster-client-ip' ||
-    plain === 'x-original-forwarded-for' ||
-    plain.startsWith('x-sallyport-')
-  )
+  return MAY_BE_CLAIM[startOf(name)] === 1 && FORWARDED_NAME.test(dashed(name))
+}
+
+/** As {@link isForwardedName}, or one that only a trusted proxy may send. */
+export function isClaim(name: string): boolean {
+  return MAY_BE_CLAIM[startOf(name)] === 1 && CLAIM.test(dashed(name))
 }
 
 /**
@@ -280,9 +298,9 @@ export function isMountName(name: string): boolean {
   return ((MOUNT_LENGTHS[name.charCodeAt(0)]! >>> name.length) & 1) === 1 && MOUNT_NAMES.has(dashed(name))
 }
 
-/** Removes every field of {@link isForwardedName}, in place. */
-export function removeForwarded(headers: HeaderList): void {
-  removeWhere(headers, isForwardedName)
+/** Removes every field of {@link isClaim}, in place. */
+export function removeClaims(headers: HeaderList): void {
+  removeWhere(headers, isClaim)
 }
 
 /** The error for a request whose head breaks the rules. */

@@ -52,13 +52,19 @@ export async function listenOn(server: Server, place: ListenAddress, logger: Log
 /** How long we keep accepting connections that come faster than we can handle them. */
 const MAX_ACCEPTING_MS = 250
 
-/** Stops accepting. Connections that the kernel still holds for a socket that we were given are left to the next process. */
+/**
+ * Stops accepting. Connections that the kernel still holds are reset; those of a socket that we were given are left to the next
+ * process.
+ */
 export async function stopListening(server: Server, { fd }: Pick<ListenAddress, 'fd'>): Promise<void> {
   if (fd === undefined) await allAccepted(server)
   if (server.listening) server.close()
 }
 
-/** Resolves after a pass that found no new connection. If `server` is closed right then, few that the kernel still holds are reset. */
+/**
+ * Resolves after a pass that found no new connection, or at the end of the time. If `server` is closed right then, the kernel resets the
+ * connections that it still holds: those that came since that pass. On a busy loop, that may be a dozen of thousands.
+ */
 async function allAccepted(server: Server): Promise<void> {
   let found = true
   const guard = guardWith(ignore)

@@ -10,6 +10,7 @@ export type RefusalReason =
   | 'token-in-url'
   | 'origin'
   | 'subprotocol'
+  | 'body'
   | 'token'
   | 'certificate'
   | 'keys-unavailable'
@@ -36,6 +37,7 @@ const STATUS: Record<RefusalReason, number> = {
   'token-in-url': 401,
   origin: 403,
   subprotocol: 400,
+  body: 400,
   token: 401,
   certificate: 401,
   'keys-unavailable': 503,
@@ -62,6 +64,11 @@ export function checkHandshake(request: IncomingMessage): HandshakeCheck {
   if (request.httpVersion !== '1.1') return { refusal: 'not-upgrade', detail: `HTTP/${request.httpVersion}` }
   if (request.headers['sec-websocket-version'] !== VERSION) {
     return { refusal: 'not-upgrade', detail: 'another version of the WebSocket protocol' }
+  }
+  // Node would give us its bytes as those of the WebSocket.
+  const { 'content-length': length = '0', 'transfer-encoding': coding } = request.headers
+  if (length !== '0' || coding !== undefined) {
+    return { refusal: 'body', detail: 'the request has a body' }
   }
   const protocols = request.headers['sec-websocket-protocol']?.split(',').map(one => one.trim()) ?? []
   if (!protocols.includes(SUBPROTOCOL)) {

@@ -9,7 +9,7 @@ import {
   isPath,
   isToken,
   plainNumber,
-  removeForwarded,
+  removeClaims,
   removeHeader,
   stripHopByHop,
 } from '../../protocol/http/headers.ts'
@@ -46,7 +46,7 @@ export function buildRequest(
   const requestId = randomUUID()
   const address = canonicalAddress(options.caller ?? '127.0.0.1')
   if (address === '') throw new TypeError('caller is not an IP address')
-  removeForwarded(headers)
+  removeClaims(headers)
   headers.push('x-request-id', requestId)
   const scheme = url.protocol === 'http:' ? 'http' : 'https'
   return {

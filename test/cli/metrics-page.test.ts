@@ -104,8 +104,15 @@ test('the page and the served metrics agree, in both directions, labels included
 
 test('label values are those that the components count', () => {
   const reasons: Record<RefusalReason, 0> = {
-    ...{ 'not-found': 0, 'not-upgrade': 0, 'token-in-url': 0, origin: 0, subprotocol: 0, token: 0, certificate: 0 },
-    ...{ 'keys-unavailable': 0, 'too-many-sessions': 0, 'shutting-down': 0, 'queue-full': 0, internal: 0 },
+    ...{ 'not-found': 0, 'not-upgrade': 0, 'token-in-url': 0, origin: 0, subprotocol: 0, body: 0, token: 0 },
+    ...{
+      certificate: 0,
+      'keys-unavailable': 0,
+      'too-many-sessions': 0,
+      'shutting-down': 0,
+      'queue-full': 0,
+      internal: 0,
+    },
   }
   const held: Record<keyof HoldOutcomes, 0> = { resumed: 0, expired: 0, refused: 0, left: 0 }
   const attempts: Record<OutcomeKind, 0> = { delivered: 0, refused: 0, gone: 0, failed: 0, offline: 0, damaged: 0 }

@@ -130,6 +130,30 @@ describe('W1 tokens at the handshake', () => {
     socket.destroy()
   })
 
+  test.each([
+    ['of known length', 'content-length: 5\r\n', 'hello'],
+    ['in chunks', 'transfer-encoding: chunked\r\n', '5\r\nhello\r\n0\r\n\r\n'],
+    ['whose length nobody can take', 'content-length: 99999999999999999\r\n', ''],
+  ])('an upgrade with a body %s gets 400', async (_name, framing, body) => {
+    await startControl()
+    const told = event(server, 'refused')
+    const socket = await rawTls()
+    const answered = new Promise<string>(resolve => socket.once('data', data => resolve(data.toString())))
+    const bearer = await token('demo')
+    const upgrade = (field: string) =>
+      `GET ${CONNECT_PATH} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer ${bearer}\r\n${field}` +
+      `connection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\n` +
+      `sec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==\r\nsec-websocket-protocol: ${SUBPROTOCOL}\r\n\r\n`
+    socket.write(upgrade(framing) + body)
+    expect(await answered).toMatch(/^HTTP\/1\.1 400 /)
+    expect((await told).reason).toBe('body')
+    const other = await rawTls()
+    other.write(upgrade('content-length: 0\r\n'))
+    expect(String((await once(other, 'data'))[0])).toMatch(/^HTTP\/1\.1 101 /)
+    socket.destroy()
+    other.destroy()
+  })
+
   test('a request without an upgrade gets 426', async () => {
     await startControl()
     const { authority } = await makeWorld()

@@ -186,6 +186,10 @@ describe('R2 fields that name the caller', () => {
     'Forwarded: for=6.6.6.6',
     'X-Real-IP: 6.6.6.6',
     'x_real_ip: 6.6.6.6',
+    'True-Client-IP: 6.6.6.6',
+    'CF_Connecting_IP: 6.6.6.6',
+    'Client-Cert: evil',
+    'X-SSL-Client-Verify: evil',
     'Sallyport-Internal: evil',
     'X-Request-Id: evil',
   ]
@@ -243,6 +247,14 @@ describe('R2 fields that name the caller', () => {
     await get(address.port, '/ours/x', 'Script-Name: /evil', 'X_Script.Name: /evil')
     expect(up.received[0]).toMatch(/^script_name: \/ours\r\nx-script-name: \/ours\r$/m)
     expect(up.received[0]).not.toContain('evil')
+  })
+
+  it('pass under names that we do not write, from a trusted proxy alone', async () => {
+    const up = await upstream()
+    const { address } = await service([{ name: 'all', match: {}, target: up.url }], { trustedProxies: ['127.0.0.0/8'] })
+    await get(address.port, '/', 'CF-Connecting-IP: 203.0.113.9', 'Client-Cert: :YQ==:')
+    expect(field(up.received[0]!, 'cf-connecting-ip')).toBe('203.0.113.9')
+    expect(field(up.received[0]!, 'client-cert')).toBe(':YQ==:')
   })
 
   it('decide who may call a route, including IPv4-mapped addresses and an empty list', async () => {

@@ -2,7 +2,7 @@ import { isIP } from 'node:net'
 import { canonicalAddress, cidrsContain, parseCidrs } from '../../../protocol/base/address.ts'
 import type { HttpRequest } from '../../../protocol/exchange.ts'
 import { appendForwarded, resolveCaller } from '../../../protocol/http/forwarded.ts'
-import { isAuthority, isFieldValue, isForwardedName } from '../../../protocol/http/headers.ts'
+import { isAuthority, isClaim, isFieldValue, isForwardedName } from '../../../protocol/http/headers.ts'
 import { holds, same } from '../holds.ts'
 import { mutate } from '../mutate.ts'
 import type { Random } from '../random.ts'
@@ -90,7 +90,8 @@ export const caller: FuzzTarget = {
     }
     const ids = request.headers.filter((_, i, all) => i % 2 === 1 && all[i - 1] === 'x-request-id')
     same(ids, [request.requestId], 'one request id')
-    holds(!request.headers.some((name, i) => i % 2 === 0 && isForwardedName(name)), 'nothing forged is left')
+    const isForged = cidrsContain(TRUSTED, peerAddress) ? isForwardedName : isClaim
+    holds(!request.headers.some((name, i) => i % 2 === 0 && isForged(name)), 'nothing forged is left')
     appendForwarded(request.headers, request.caller!)
     for (const text of request.headers) holds(isFieldValue(text), 'what is told can be sent')
     for (const text of lines) checkAddress(text)

@@ -2,12 +2,13 @@ import { describe, expect, test } from 'vitest'
 import {
   getAllHeaders,
   isAuthority,
+  isClaim,
   isFieldValue,
   isForwardedName,
   isMountName,
   isPath,
   isToken,
-  removeForwarded,
+  removeClaims,
   removeHeader,
   setHeader,
   stripHopByHop,
@@ -107,8 +108,8 @@ test('R2: names that describe the caller, in every spelling', () => {
   for (const name of ['x-request', 'from', 'host', 'x-hub-signature-256', 'x-gitlab-token', 'x_real']) {
     expect(isForwardedName(name)).toBe(false)
   }
-  const headers = ['a', '1', 'x_forwarded_for', '2', 'b', '3']
-  removeForwarded(headers)
+  const headers = ['a', '1', 'x_forwarded_for', '2', 'b', '3', 'true-client-ip', '4']
+  removeClaims(headers)
   expect(headers).toEqual(['a', '1', 'b', '3'])
 })
 
@@ -120,6 +121,21 @@ test('R2: names by which a caller says where the request is mounted, in every sp
   for (const name of ['', 'script', 'user-agent', 'x-request-id', 'x-original-file', 'x-correlation-id', 'é']) {
     expect(isMountName(name)).toBe(false)
   }
+})
+
+test('R2: names by which only a trusted proxy describes the caller, in every spelling', () => {
+  const names =
+    `true-client-ip client-ip proxy-client-ip wl-proxy-client-ip forwarded-for remote-addr x-remote-addr x-remote-ip
+  x-originating-ip cf-connecting-ip cf-connecting-ipv6 cf-pseudo-ipv4 fastly-client-ip fly-client-ip do-connecting-ip
+  x-envoy-external-address x-azure-clientip x-azure-socketip x-appengine-user-ip x-proxyuser-ip client-cert client-cert-chain
+  x-client-cert x-client-cert-chain ssl-client-cert ssl-client-verify x-ssl-cert x-ssl-client-verify x-ssl-client-s-dn
+  x-arr-clientcert x-amzn-mtls-clientcert cf-client-cert-sha256`.split(/\s+/)
+  const spellings = names.flatMap(name => ['-', '_', '.', '!', '|'].map(sign => name.replaceAll('-', sign)))
+  expect(spellings.filter(name => !isClaim(name))).toEqual([])
+  expect(spellings.filter(isForwardedName)).toEqual([])
+  expect(stripTrailers(['client-cert', 'x', 'grpc-status', '0'])).toEqual(['grpc-status', '0'])
+  const others = ['te', 'x', 'client', 'client-id', 'x-client-id', 'x-remote-user', 'cf-ray', 'ssl', 'true-client-ip-x']
+  expect(others.filter(isClaim)).toEqual([])
 })
 
 test('look-up and changes keep the order', () => {

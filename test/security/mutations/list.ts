@@ -455,7 +455,7 @@ export const MUTATIONS: readonly Mutation[] = [
     edits: [
       [
         'protocol/http/headers.ts',
-        ' || NEVER_TRAILERS.has(dashed(name)) || isForwardedName(name)',
+        ' || NEVER_TRAILERS.has(dashed(name)) || isClaim(name)',
         ' || NEVER_TRAILERS.has(dashed(name))',
       ],
     ],
@@ -899,7 +899,7 @@ export const MUTATIONS: readonly Mutation[] = [
     defence: "a caller's claims about itself",
     edits: [
       ['router/handler/headers.ts', 'isForwardedName(name) ? !isInboxField(request, name) : ', ''],
-      ['protocol/http/forwarded.ts', "=== 'x-request-id') || isForwardedName(name)", "=== 'x-request-id')"],
+      ['protocol/http/forwarded.ts', 'isRequestId(name) || isClaim(name)', 'isRequestId(name)'],
     ],
     tests: ROUTER,
   },
