@@ -150,11 +150,8 @@ export function announceInbox(routes: readonly CompiledRoute[], report: ReportPr
     const isFirst = kept.some(other => precedes(one, other))
     if (inbox === undefined && !isFirst) continue
     checkWords(one.route, (path, message) => report(['routes', i, ...path], message))
-    // Host, path and fields decide first, so the methods of a preceding route do not matter.
     const rule: InboxRule =
-      inbox === undefined
-        ? { ...conditions({ ...one.route, match: { ...one.route.match, methods: undefined } }), mode: 'off' }
-        : inboxRule(one.route, inbox)
+      inbox === undefined ? { ...conditions(one.route), mode: 'off' } : inboxRule(one.route, inbox)
     if (isFirst && one.segments.at(-1) === undefined && isGuarded(one)) rule.guarded = true
     rules.push(rule)
     bytes += Buffer.byteLength(JSON.stringify(rule)) + 1

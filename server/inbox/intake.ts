@@ -260,15 +260,15 @@ export class WebhookIntake {
 
   /** Returns what it takes of the rates of its sender. */
   #admit(capture: Capture, bytes: number, isComplete: boolean): readonly Charge[] {
-    const { request, lane, isVerified, reservedBytes } = capture
+    const { request, lane, isVerified, reservedBytes, taken } = capture
     const { messagesPerLane, unverifiedPerMinute } = this.#parts.limits
     const isLaneFull = this.#lanes.waiting(request.runtime!, lane) >= messagesPerLane
     if (isLaneFull && (isComplete || reservedBytes === 0)) throw new StoreError('full', 'the lane is full')
     if (isVerified || unverifiedPerMinute === 0) return []
     const charges = this.#chargesOf(capture, bytes)
-    // Its head and what its seals add come last. If it has paid for all else, it is not refused for these few bytes.
-    const isNearlyStored = isComplete && reservedBytes > 0 && request.bodyBytes !== BODY_UNKNOWN
-    if (isNearlyStored || charges.every(([rate, webhooks]) => rate.has(webhooks))) return charges
+    // One that said how long it is has paid for all but its head and what its seals add. It is not refused for these few bytes.
+    const isPaid = (rate: TokenBucket) => request.bodyBytes !== BODY_UNKNOWN && taken?.has(rate) === true
+    if (charges.every(([rate, webhooks]) => isPaid(rate) || rate.has(webhooks))) return charges
     throw new StoreError(
       'full',
       'the address sends more unverified webhooks than are allowed while the quota is scarce',

@@ -284,7 +284,7 @@ describe('of the rate of its sender, a long webhook takes', () => {
   async function startScarce(limits: Partial<InboxLimits> = {}) {
     const ground = start({ bytesPerRuntime: 4096 * KIB, messagesPerRuntime: 100, unverifiedPerMinute: 45, ...limits })
     ground.state.isLive = false
-    expect(await settled(ground.send('/webhooks/a', 2100 * KIB))).toBe(202)
+    for (const kib of [2000, 100]) expect(await settled(ground.send('/webhooks/a', kib * KIB))).toBe(202)
     return ground
   }
 
@@ -340,6 +340,26 @@ describe('of the rate of its sender, a long webhook takes', () => {
     await ms(100)
     expect(told).toEqual([503])
     expect(await shortOnes(ground)).toBeLessThan(24)
+  })
+
+  test('what it has not paid when the quota becomes scarce, so its sender is never in debt', async () => {
+    const ground = start({ bytesPerRuntime: 16_384 * KIB, messagesPerRuntime: 400, unverifiedPerMinute: 45 })
+    ground.state.isLive = false
+    const told: number[] = []
+    const begin = (_: unknown, nr: number) =>
+      ground.begin(`/webhooks/b${nr}`, 600 * KIB, status => told.push(status), 1000 * KIB)
+    const sinks = Array.from({ length: 12 }, begin)
+    await ms(100)
+    expect(await settled(ground.send('/webhooks/a', 2100 * KIB))).toBe(202)
+    for (const sink of sinks) {
+      sink.requestData(new Uint8Array(400 * KIB))
+      sink.requestEnd([])
+      await ms(100)
+    }
+    expect(told.filter(status => status === 202).length).toBeGreaterThan(1)
+    expect(told.filter(status => status === 202).length).toBeLessThan(7)
+    await ms(5000)
+    expect(await settled(ground.send('/webhooks/c'))).toBe(202)
   })
 
   test('nothing if the store refuses it', async () => {

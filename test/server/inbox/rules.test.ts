@@ -30,6 +30,18 @@ const route = fc.record({
   inbox: fc.boolean(),
   guarded: fc.boolean(),
 })
+/** Many have a twin for other methods, and a shorter one. */
+const tables = fc.array(fc.tuple(route, fc.option(route), fc.option(route)), { minLength: 1, maxLength: 3 }).map(all =>
+  all.flatMap(([one, twin, short]) => {
+    const { hosts, path, headers } = one
+    const parent = path.slice(0, path.replace(/\/$/, '').lastIndexOf('/')) || '/'
+    return [
+      one,
+      ...(twin ? [{ ...twin, hosts, path, headers }] : []),
+      ...(short ? [{ ...short, hosts, path: parent }] : []),
+    ]
+  }),
+)
 const request = fc.record({
   authority: fc.constantFrom('x.test', 'Y.test:8080', 'z.test.', 'x.z.test', 'test', 'other'),
   path: fc.array(fc.constantFrom('a', 'b', 'c'), { minLength: 1, maxLength: 4 }).map(all => `/${all.join('/')}`),
@@ -41,7 +53,7 @@ const request = fc.record({
 it('R9 a server keeps what the router would send to a route with an inbox, and nothing else', () => {
   let compared = 0
   fc.assert(
-    fc.property(fc.array(route, { minLength: 1, maxLength: 6 }), fc.array(request, { maxLength: 20 }), (all, asked) => {
+    fc.property(tables, fc.array(request, { maxLength: 20 }), (all, asked) => {
       const routes = all.map(({ hosts, path, methods, headers, inbox, guarded }, i): Route => {
         const keeps = inbox && methods !== undefined && !methods.includes('GET')
         const match = {
@@ -87,6 +99,14 @@ it('R9 a path whose last slash the router refuses is not stored', () => {
   expect(find('/hooks/', ...guarded, route('slash', '/hooks/'))).toBe('slash')
   expect(find('/hooks/github', ...guarded)).toBe('sender')
   expect(find('/hooks/github/', ...guarded)).toBe('sender')
+  const forMethod = (method: string, allow?: Route['allow']) =>
+    route(method, '/hooks/{sender}', { match: { path: '/hooks/{sender}', methods: [method] }, ...(allow && { allow }) })
+  for (const order of [1, -1]) {
+    expect(find('/hooks/', hooks, ...[forMethod('GET', allow), forMethod('POST')].toSorted(() => order))).toBe('hooks')
+    expect(
+      find('/hooks/', hooks, ...[forMethod('GET'), forMethod('POST', allow)].toSorted(() => order)),
+    ).toBeUndefined()
+  }
 })
 
 /** Undefined if two of them match the same requests. */
