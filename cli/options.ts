@@ -18,7 +18,10 @@ export function requiredFlag(args: Arguments, name: string): string {
 }
 
 export function hasSwitch(args: Arguments, name: string): boolean {
-  return optionalFlag(args, name) === 'true'
+  const text = optionalFlag(args, name)
+  if (text !== undefined && text !== 'true' && text !== 'false')
+    throw usageError(`--${name}: ${JSON.stringify(text)} is neither true nor false`)
+  return text === 'true'
 }
 
 /** A whole number from 1, if the flag was given. */

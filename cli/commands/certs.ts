@@ -18,6 +18,7 @@ import type { Io, Run } from '../command.ts'
 import { configurationError, EXIT, usageError } from '../failure.ts'
 import { checked, optionalCount, optionalFlag, readInput, requiredFlag } from '../options.ts'
 import { changeOutput, isSameFile, writeOutput } from '../output-files.ts'
+import { plainText } from '../plain-text.ts'
 import { printResult } from '../print.ts'
 import { facts } from '../table.ts'
 
@@ -212,5 +213,8 @@ function describe(report: CertificateReport): string {
     ['key', report.key],
     ['sha-256', report.fingerprint],
   ]
-  return facts(rows, 9)
+  return facts(
+    rows.map(([name, value]) => [name, plainText(value)]),
+    9,
+  )
 }

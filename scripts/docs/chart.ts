@@ -208,7 +208,11 @@ export const VALUES: Readonly<Record<string, Value>> = {
       "Without the job: a Secret with a `token` that you keep up to date. If you turn the job off, choose another name: Helm deletes the job's Secret.",
     ),
     'token.signingKey': value(TEXT, 'sallyport-signing-key', 'Secret with `private.jwk`.'),
-    'token.runtime': value(TEXT, 'demo', 'Name of the runtime.'),
+    'token.runtime': value(
+      { type: 'string', pattern: '^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$' },
+      'demo',
+      'Name of the runtime.',
+    ),
     'token.audience': value(TEXT, 'sallyport', 'Audience that the server expects.'),
     'token.ttl': value(TEXT, '1h', 'Lifetime of a token.'),
     'token.flags': list(TEXT, [], 'More flags of `sallyport token create`, such as `--host=hooks.customer.example`.'),

@@ -13,6 +13,9 @@ interface TokenVerifierOptions extends ClaimRules {
   readonly now: () => number
 }
 
+/** What is before the `{` is no part of an object. */
+const UTF8 = new TextDecoder('utf-8', { ignoreBOM: true })
+
 export class TokenVerifier {
   readonly #options: TokenVerifierOptions
   readonly #algorithms: string[]
@@ -70,7 +73,7 @@ export class TokenVerifier {
     }
     if (keys.current === undefined) throw new KeysUnavailable('no key set could be read yet')
     if (verified instanceof TokenRefused) throw verified
-    const payload = parseUniqueObject(new TextDecoder().decode(verified))
+    const payload = parseUniqueObject(UTF8.decode(verified))
     if (payload === undefined) throw new TokenRefused('form', 'the payload is not a JSON object with unique members')
     return payload
   }

@@ -86,6 +86,7 @@ describe('usage errors: exit 2, one line, nothing on stdout', () => {
       ['keys', 'create', '--out', 'a', '--out', 'b'],
       'keys create: --out is given twice (sallyport keys create --help)',
     ],
+    [['revoke', '--runtime', 'demo', '--future=1'], '--future: "1" is neither true nor false'],
     [['certs', 'show'], 'certs show: FILE is missing (sallyport certs show --help)'],
     [['client', '--connections', '0'], '--connections: "0" is not valid, expected a whole number from 1 to 16'],
     [

@@ -1,5 +1,5 @@
 /** Why a token is refused that a stranger made. */
-import { generateKeyPairSync } from 'node:crypto'
+import { generateKeyPairSync, sign } from 'node:crypto'
 import { expect, test } from 'vitest'
 import { givenKeys } from '../../../server/auth/key-source.ts'
 import { TokenRefused } from '../../../server/auth/refusal.ts'
@@ -13,10 +13,31 @@ const verifierFor = async (key: object) =>
   new TokenVerifier({
     issuer: 'https://issuer.example',
     audience: 'sallyport',
+    runtimeClaim: 'sub',
+    clockToleranceS: 0,
+    reserved: [],
     algorithms: ['ES256'],
     keys: await givenKeys({ keys: [key] }),
     now: () => 0,
   } as unknown as ConstructorParameters<typeof TokenVerifier>[0])
+
+test('J4 a payload with a BOM is refused, although its issuer has signed it', async () => {
+  const { publicKey, privateKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' })
+  const verifier = await verifierFor(publicKey.export({ format: 'jwk' }))
+  const claims = { iss: 'https://issuer.example', aud: 'sallyport', sub: 'demo', exp: 60 }
+  const message = 'the payload is not a JSON object with unique members'
+  for (const [bom, refusal] of [
+    ['', undefined],
+    ['\ufeff', { check: 'form', message }],
+  ] as const) {
+    const payload = Buffer.from(bom + JSON.stringify(claims)).toString('base64url')
+    const text = `${part({ alg: 'ES256' })}.${payload}`
+    const signature = sign('sha256', Buffer.from(text), { key: privateKey, dsaEncoding: 'ieee-p1363' })
+    const verified = verifier.verify(`${text}.${signature.toString('base64url')}`)
+    if (refusal === undefined) expect(await verified).toMatchObject({ runtime: 'demo' })
+    else await expect(verified).rejects.toMatchObject(refusal)
+  }
+})
 
 const form = (header: object) => `${part(header)}.${part({})}.${Buffer.alloc(64).toString('base64url')}`
 
