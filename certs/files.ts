@@ -75,7 +75,6 @@ export async function writeFiles(files: readonly OutputFile[], options: WriteOpt
       await placement.place()
       placed.push(placement)
     }
-    for (const folder of new Set(placements.flatMap(({ folders }) => folders ?? []))) await makeDurable(folder)
   } catch (error) {
     for (const { putBack } of placed) await putBack?.().catch(() => {})
     throw error
@@ -85,6 +84,8 @@ export async function writeFiles(files: readonly OutputFile[], options: WriteOpt
       if (kept !== undefined) await remove(kept)
     }
   }
+  // Nothing is put back if this fails.
+  for (const folder of new Set(placements.flatMap(({ folders }) => folders ?? []))) await makeDurable(folder)
 }
 
 /** What cannot be removed stays, as after a kill (docs/keys.md). Whether the set is written does not depend on it. */

@@ -89,6 +89,12 @@ function fieldsOf(headers: Record<string, string>): string[] {
   return Object.entries(headers).flatMap(([name, value]) => [name.toLowerCase(), value])
 }
 
+/** Of its methods, only those matter that a route with an inbox can have. */
+function offRule(route: Route): InboxRule {
+  const { methods, ...others } = conditions(route)
+  return { ...others, ...(methods && { methods: methods.filter(method => WITH_BODY.has(method)) }), mode: 'off' }
+}
+
 function inboxRule(route: Route, inbox: RouteInbox): InboxRule {
   const verify = inbox.verify ?? route.verify
   const { mode = 'fallback', lane, maxAge } = inbox
@@ -150,8 +156,7 @@ export function announceInbox(routes: readonly CompiledRoute[], report: ReportPr
     const isFirst = kept.some(other => precedes(one, other))
     if (inbox === undefined && !isFirst) continue
     checkWords(one.route, (path, message) => report(['routes', i, ...path], message))
-    const rule: InboxRule =
-      inbox === undefined ? { ...conditions(one.route), mode: 'off' } : inboxRule(one.route, inbox)
+    const rule = inbox === undefined ? offRule(one.route) : inboxRule(one.route, inbox)
     if (isFirst && one.segments.at(-1) === undefined && isGuarded(one)) rule.guarded = true
     rules.push(rule)
     bytes += Buffer.byteLength(JSON.stringify(rule)) + 1

@@ -7,6 +7,7 @@ const FETCHED: Members<Extract<KeyOrigin, { url: string }>> = { url: 'string', c
 
 /** A key set that is given by value may have further members. Throws a TypeError that names what is wrong. */
 export function checkKeyOrigin(group: string, origin: KeyOrigin): void {
+  if ('keys' in origin) return
   if ('url' in origin) checkMembers(group, origin, FETCHED)
   else if ('file' in origin) checkMembers(group, origin, { file: 'string' })
   checkDurations(group, origin)

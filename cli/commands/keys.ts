@@ -1,5 +1,5 @@
 import { existsSync, realpathSync } from 'node:fs'
-import { rm } from 'node:fs/promises'
+import { readFile, rm } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { JWK } from 'jose'
 import { createKeys, type TokenAlgorithm } from '../../certs/keys.ts'
@@ -37,7 +37,8 @@ export const keysAdd: Run = async (args, io) => {
     try {
       await rewrite([{ path, text, secret: false }])
     } catch (error) {
-      if (isNew) await rm(out, { force: true }).catch(() => {})
+      const isWritten = (await readFile(path, 'utf8').catch(() => undefined)) === text
+      if (isNew && !isWritten) await rm(out, { force: true }).catch(() => {})
       throw error
     }
     io.note(`added ${privateJwk.kid}; sign with it once every server has read the key set`)

@@ -217,10 +217,11 @@ export function dashed(name: string): string {
 const FORWARDED =
   'forwarded x-forwarded* x-real-ip x-client-ip x-cluster-client-ip x-original-forwarded-for sallyport-* x-sallyport-*'
 /** Other names under which proxies tell services a caller's address or certificate. */
-const BY_PROXIES = `true-client-ip client-ip proxy-client-ip wl-proxy-client-ip forwarded-for remote-addr x-remote-addr x-remote-ip
+const BY_PROXIES = `true-client-ip client-ip proxy-client-ip wl-proxy-client-* forwarded-for remote-addr x-remote-addr x-remote-ip
 x-originating-ip cf-connecting-ip* cf-pseudo-ipv4 fastly-client-ip fly-client-ip do-connecting-ip x-envoy-external-address
-x-azure-clientip x-azure-socketip x-appengine-user-ip x-proxyuser-ip
-client-cert* x-client-cert* ssl-client-* x-ssl-* x-arr-clientcert x-amzn-mtls-* cf-client-cert*`
+x-azure-clientip x-azure-socketip x-appengine-user-ip x-appengine-remote-addr x-proxyuser-ip cloudfront-viewer-address
+client-cert* x-client-cert* x-client-verify x-client-dn ssl-client-* x-ssl-* x-arr-clientcert x-amzn-mtls-* cf-client-cert* cf-cert-*
+cloudfront-viewer-cert*`
 
 const patternOf = (...names: string[]) => new RegExp(`^(?:${names.join('|').replaceAll('*', '.*')})$`)
 const FORWARDED_NAMES = FORWARDED.split(' ')
@@ -253,7 +254,8 @@ export function isClaim(name: string): boolean {
 
 /**
  * Fields by which proxies say where a service is mounted, or which request they have rewritten. Some services take the path from them
- * that they run: gunicorn (`script-name`, `path-info`), Daphne, Pyramid and Zope (`x-vhm-`), Symfony and IIS (`x-original-url`).
+ * that they run: gunicorn (`script-name`, `path-info`), Daphne, Pyramid and Zope (`x-vhm-`), Symfony and IIS (`x-original-url`). Liberty
+ * takes the host from `$WSSN`, which is `-wssn` here.
  */
 const MOUNT_NAMES: ReadonlySet<string> = new Set([
   'daphne-root-path',
@@ -262,6 +264,7 @@ const MOUNT_NAMES: ReadonlySet<string> = new Set([
   'script-name',
   'x-base-path',
   'x-context-path',
+  'x-envoy-original-host',
   'x-envoy-original-path',
   'x-http-host-override',
   'x-ingress-path',
@@ -284,11 +287,14 @@ const MOUNT_NAMES: ReadonlySet<string> = new Set([
     `x-original-${what}`,
     `x-rewrite-${what}`,
   ]),
+  ...['at', 'cc', 'cs', 'is', 'pc', 'pr', 'ra', 'rh', 'ru', 'sc', 'si', 'sn', 'sp'].map(what => `-ws${what}`),
 ])
 
 /** By first letter, a bit for each length. So any other name rarely costs more than one look. */
 const MOUNT_LENGTHS = new Int32Array(0x80)
-for (const name of MOUNT_NAMES) MOUNT_LENGTHS[name.charCodeAt(0)]! |= 1 << name.length
+for (const name of MOUNT_NAMES) {
+  for (const sign of name[0] === '-' ? SIGNS : name[0]!) MOUNT_LENGTHS[sign.charCodeAt(0)]! |= 1 << name.length
+}
 
 /**
  * Whether a service may take from this field another path, host or method than the request's. No caller may send it, and neither may a
@@ -298,9 +304,9 @@ export function isMountName(name: string): boolean {
   return ((MOUNT_LENGTHS[name.charCodeAt(0)]! >>> name.length) & 1) === 1 && MOUNT_NAMES.has(dashed(name))
 }
 
-/** Removes every field of {@link isClaim}, in place. */
+/** Removes every field of {@link isClaim} and {@link isMountName}, in place. */
 export function removeClaims(headers: HeaderList): void {
-  removeWhere(headers, isClaim)
+  removeWhere(headers, name => isClaim(name) || isMountName(name))
 }
 
 /** The error for a request whose head breaks the rules. */

@@ -61,7 +61,7 @@ export function formatRule({ tokenId, runtime, issuedBefore, until }: Revocation
 
 /** Parses what {@link formatRule} wrote. Throws an Error for anything else. */
 export function parseRule(text: string): Revocation {
-  return readRule(JSON.parse(text), 0)
+  return readRule(parseUniqueObject(text), 0)
 }
 
 /** The id of a rule for operators. */

@@ -94,7 +94,7 @@ describe('server', () => {
     [
       'auth.revocations.file',
       'nonsense',
-      '--auth.revocations.file FOLDER/nonsense: the list of revocations is not JSON',
+      '--auth.revocations.file FOLDER/nonsense: the list of revocations is not JSON, or not an object with unique members',
     ],
   ])('--%s %s', async (name, value, message) => {
     const result = await validate('server', { ...SERVER(), [name]: file(value) })

@@ -1,9 +1,10 @@
 /** `verify` and `inbox` in a routes file: what is accepted, what is refused and where, and what a client announces. */
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { METHODS } from 'node:http'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, describe, expect, it } from 'vitest'
-import { parseControl } from '../../protocol/wire/control.ts'
+import { type InboxRule, parseControl } from '../../protocol/wire/control.ts'
 import { createRouter, serveRouter } from '../../router/index.ts'
 import { parseRoutes } from '../../router/table-file.ts'
 import { recordingLogger } from './support.ts'
@@ -234,8 +235,24 @@ describe('what a client announces', () => {
     expect(announced(text).rules).toEqual([
       { route: 'kept', path: '/hooks/{a}', hosts: ['a.test'], methods: ['POST'], mode: 'fallback' },
       { route: 'status', path: '/hooks/x/status', hosts: ['a.test'], mode: 'off' },
-      { route: 'any', path: '/{a}/{b}/{c}/{d}', hosts: ['a.test'], mode: 'off', guarded: true },
+      { route: 'any', path: '/{a}/{b}/{c}/{d}', hosts: ['a.test'], mode: 'off', methods: ['POST'], guarded: true },
       { route: 'beside', path: '/hooks/x', hosts: ['a.test'], mode: 'off' },
+    ])
+  })
+
+  it('of the methods of such a route, those that no route with an inbox can have are not announced', () => {
+    const methods = METHODS.filter(method => method !== 'CONNECT')
+    const rest = 'target: "http://127.0.0.1:1"'
+    const text = `routes:
+  - { name: files, match: { path: /dav/files, methods: [${methods.join(', ')}] }, ${rest} }
+  - { name: seen, match: { path: /dav/seen, methods: [GET] }, ${rest} }
+  - { name: kept, match: { path: /dav, methods: [POST] }, ${rest}, inbox: {} }
+`
+    const rules: InboxRule[] = announced(text).rules
+    const off = rules.filter(({ mode }) => mode === 'off')
+    expect(off.map(({ route, methods }) => [route, methods?.toSorted()])).toEqual([
+      ['files', ['PATCH', 'POST', 'PUT']],
+      ['seen', []],
     ])
   })
 

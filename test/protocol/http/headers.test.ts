@@ -108,13 +108,14 @@ test('R2: names that describe the caller, in every spelling', () => {
   for (const name of ['x-request', 'from', 'host', 'x-hub-signature-256', 'x-gitlab-token', 'x_real']) {
     expect(isForwardedName(name)).toBe(false)
   }
-  const headers = ['a', '1', 'x_forwarded_for', '2', 'b', '3', 'true-client-ip', '4']
+  const headers = ['a', '1', 'x_forwarded_for', '2', 'b', '3', 'true-client-ip', '4', 'script_name', '5']
   removeClaims(headers)
   expect(headers).toEqual(['a', '1', 'b', '3'])
 })
 
 test('R2: names by which a caller says where the request is mounted, in every spelling', () => {
-  for (const name of ['script_name', 'script-name', 'path~info', 'daphne-root-path', 'x_vhm.root', 'x-original-url']) {
+  const path = ['script_name', 'script-name', 'path~info', 'daphne-root-path', 'x_vhm.root', 'x-original-url']
+  for (const name of [...path, '$wssn', '-wssn', '_wssp', 'x-envoy-original-host']) {
     expect(isMountName(name)).toBe(true)
     expect(stripTrailers([name, '/x'])).toEqual([])
   }
@@ -125,11 +126,14 @@ test('R2: names by which a caller says where the request is mounted, in every sp
 
 test('R2: names by which only a trusted proxy describes the caller, in every spelling', () => {
   const names =
-    `true-client-ip client-ip proxy-client-ip wl-proxy-client-ip forwarded-for remote-addr x-remote-addr x-remote-ip
+    `true-client-ip client-ip proxy-client-ip wl-proxy-client-ip wl-proxy-client-cert forwarded-for remote-addr x-remote-addr x-remote-ip
   x-originating-ip cf-connecting-ip cf-connecting-ipv6 cf-pseudo-ipv4 fastly-client-ip fly-client-ip do-connecting-ip
   x-envoy-external-address x-azure-clientip x-azure-socketip x-appengine-user-ip x-proxyuser-ip client-cert client-cert-chain
   x-client-cert x-client-cert-chain ssl-client-cert ssl-client-verify x-ssl-cert x-ssl-client-verify x-ssl-client-s-dn
-  x-arr-clientcert x-amzn-mtls-clientcert cf-client-cert-sha256`.split(/\s+/)
+  x-arr-clientcert x-amzn-mtls-clientcert cf-client-cert-sha256 cf-cert-verified
+  x-client-verify x-client-dn cloudfront-viewer-cert-subject cloudfront-viewer-address x-appengine-remote-addr`.split(
+      /\s+/,
+    )
   const spellings = names.flatMap(name => ['-', '_', '.', '!', '|'].map(sign => name.replaceAll('-', sign)))
   expect(spellings.filter(name => !isClaim(name))).toEqual([])
   expect(spellings.filter(isForwardedName)).toEqual([])
