@@ -1,9 +1,11 @@
 import { setTimeout } from 'node:timers/promises'
+import { heardFirst } from '../protocol/base/socket-turns.ts'
 
-/** Waits for `done`, but at most for `ms`. */
+/** Waits for `done`, but at most for `ms`. If this process stood still, it still hears what came in that time. */
 export async function within(ms: number, done: Promise<unknown>): Promise<void> {
   const late = new AbortController()
-  await Promise.race([done, pause(ms, late.signal)])
+  const heard = () => new Promise<void>(heardFirst(resolve => resolve()))
+  await Promise.race([done, pause(ms, late.signal).then(heard)])
   late.abort()
 }
 

@@ -5,6 +5,7 @@
 import type { Socket } from 'node:net'
 import { guardWith, logDefect } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
+import { heardFirst } from '../../protocol/base/socket-turns.ts'
 import { readServerName } from '../socket/client-hello.ts'
 import type { Candidate } from './admission.ts'
 
@@ -42,7 +43,7 @@ export class WaitingSocket implements Candidate {
     this.address = options.address
     this.#socket = socket
     this.#options = options
-    this.#timer = setTimeout(this.#onEnd, options.silentMs)
+    this.#timer = setTimeout(this.#onSilent, options.silentMs)
     socket.on('close', this.#onClose)
   }
 
@@ -67,6 +68,8 @@ export class WaitingSocket implements Candidate {
       this.#options.onReady(this)
     }
   })
+
+  readonly #onSilent = heardFirst(this.#guard(() => void (this.#ready || this.#socket.destroy())))
 
   readonly #onEnd = this.#guard(() => {
     this.#socket.destroy()

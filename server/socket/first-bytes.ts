@@ -4,6 +4,7 @@ import { canonicalAddress } from '../../protocol/base/address.ts'
 import type { ConnectionSlots } from '../../protocol/base/connection-slots.ts'
 import { guardWith, logDefect } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
+import { heardFirst } from '../../protocol/base/socket-turns.ts'
 
 interface FirstBytesOptions {
   /** Slots for connections whose first bytes have not arrived. */
@@ -35,9 +36,11 @@ export function lookAtFirstBytes(socket: Socket, options: FirstBytesOptions): vo
     logDefect(options.logger, 'a connection failed before its first bytes', error)
   })
   let seen: Buffer | undefined
-  const end = guard(guest.destroy)
-  const timer = setTimeout(end, options.deadlineMs)
+  let stopped = false
+  const end = guard(() => void (stopped || socket.destroy()))
+  const timer = setTimeout(heardFirst(end), options.deadlineMs)
   const stop = guard(() => {
+    stopped = true
     slots.delete(guest)
     clearTimeout(timer)
     socket.off('readable', onReadable)

@@ -6,6 +6,7 @@ import { afterEach, describe, expect, test, vi } from 'vitest'
 import type { Server } from '../../server/server.ts'
 import { SniFront } from '../../server/sni-front.ts'
 import { readServerName } from '../../server/socket/client-hello.ts'
+import { work } from '../support/busy.ts'
 import { clientHello } from '../support/client-hello.ts'
 import { until } from '../support/until.ts'
 import {
@@ -144,6 +145,27 @@ describe('one address for the edge and the control endpoint', () => {
     socket.write(`GET / HTTP/1.1\r\nhost: ${EDGE_NAME}\r\n\r\n`)
     expect(await text).toMatch(/^HTTP\/1\.1 200 /)
     socket.destroy()
+    await closing
+  })
+
+  test('a server that stops hears a ClientHello that came while it stood still', async () => {
+    const accepted = vi.spyOn(SniFront.prototype, 'accept')
+    await startShared()
+    const hello = await clientHello(EDGE_NAME)
+    const { host, port } = server.publicAddress!
+    const raw = connectTcp({ host, port })
+    const answered = new Promise((resolve, reject) => raw.once('data', resolve).once('close', reject))
+    await until(() => accepted.mock.calls.length === 1)
+    accepted.mockRestore()
+    const stopped = vi.spyOn(SniFront.prototype, 'emptied')
+    const closing = server.close({ graceMs: 4000 })
+    await until(() => stopped.mock.calls.length === 1)
+    const [patienceMs] = stopped.mock.calls[0]!
+    stopped.mockRestore()
+    raw.write(hello)
+    work(patienceMs + 50)
+    await answered
+    raw.destroy()
     await closing
   })
 
