@@ -195,14 +195,24 @@ export function namedByConnection(values: readonly string[]): Set<string> | unde
   return named
 }
 
-/** Removes from a trailer section, in place, fields that may not be in one, including those that describe the caller. */
-export function stripTrailers(trailers: HeaderList): HeaderList {
+/** Removes from a request's trailers, in place, fields that may not be in them, including those of {@link removeClaims}. */
+export function stripRequestTrailers(trailers: HeaderList): HeaderList {
+  if (trailers.length > 0) removeWhere(trailers, isNoRequestTrailer)
+  return trailers
+}
+
+/** The same for a response, where other software's names, such as `client-ip`, are a service's own. */
+export function stripResponseTrailers(trailers: HeaderList): HeaderList {
   if (trailers.length > 0) removeWhere(trailers, isNoTrailer)
   return trailers
 }
 
+function isNoRequestTrailer(name: string): boolean {
+  return isNoTrailer(name) || isClaim(name) || isMountName(name)
+}
+
 function isNoTrailer(name: string): boolean {
-  return isHopByHop(name) || NEVER_TRAILERS.has(dashed(name)) || isClaim(name) || isMountName(name)
+  return isHopByHop(name) || NEVER_TRAILERS.has(dashed(name)) || isForwardedName(name)
 }
 
 const ODD = /[^a-z0-9-]/

@@ -4,7 +4,7 @@ import { type ErrorCode, SallyportError } from '../../base/errors.ts'
 import { SMALL_PIECE_BYTES } from '../../base/gathered.ts'
 import { gather, gathered } from '../../base/scratch.ts'
 import type { HeaderList } from '../../exchange.ts'
-import { stripTrailers } from '../headers.ts'
+import { stripRequestTrailers, stripResponseTrailers } from '../headers.ts'
 import { CR, HEAD_END, HEX, LF, VALUE } from './bytes.ts'
 import { type HeadLimits, HeadParser } from './head-parser.ts'
 
@@ -226,7 +226,8 @@ export class BodyReader {
   #parseTrailers(tail: Buffer, end: number): HeaderList {
     this.#trailers.start()
     this.#trailers.fields(tail, 0, end)
-    return stripTrailers(this.#trailers.take().headers)
+    const strip = this.#fault === 'upstream-broken' ? stripResponseTrailers : stripRequestTrailers
+    return strip(this.#trailers.take().headers)
   }
 
   #bad(what: string): SallyportError {

@@ -1,7 +1,7 @@
 /** One request on an upstream connection, as the downstream end sees it. It writes the request. */
 import { SallyportError, toSallyportError } from '../../base/errors.ts'
 import { BODY_UNKNOWN, type HeaderList, type RequestSink, type ResponseSink } from '../../exchange.ts'
-import { hasHeader, isAuthority, isPath, isToken, remembering } from '../headers.ts'
+import { hasHeader, isAuthority, isPath, isToken, remembering, stripRequestTrailers } from '../headers.ts'
 import { FRAMING, fieldLines, lastChunk } from './encode.ts'
 import type { BodyOwner } from './socket-writer.ts'
 import { newWebSocketKey } from './websocket.ts'
@@ -129,7 +129,7 @@ export class ClientExchange implements RequestSink, BodyOwner {
   }
 
   #finish(trailers: HeaderList): void {
-    if (this.#framing === FRAMING.chunked) this.#wire.text(lastChunk(trailers))
+    if (this.#framing === FRAMING.chunked) this.#wire.text(lastChunk(stripRequestTrailers(trailers)))
     else if (this.#left > 0) throw new SallyportError('bad-request', 'body shorter than announced')
   }
 

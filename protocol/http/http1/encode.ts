@@ -2,7 +2,7 @@
 import type { HeaderList, ResponseHead } from '../../exchange.ts'
 import { FIELD_KIND, kindAt, lineStartAt, slotNamed } from '../field-names.ts'
 import { HeadCache } from '../head-cache.ts'
-import { isFieldValue, isToken, plainNumber, stripTrailers, unsendable } from '../headers.ts'
+import { isFieldValue, isToken, plainNumber, unsendable } from '../headers.ts'
 
 const REASONS: Readonly<Record<number, string>> = {
   100: 'Continue',
@@ -130,10 +130,10 @@ export function responseHead(response: ResponseHead, framing: number, connection
   return heads.keep(text, headers, about, bodyBytes, date)
 }
 
-/** The end of a chunked body. */
+/** The end of a chunked body, with trailers that have been stripped. */
 export function lastChunk(trailers: HeaderList): string {
   if (trailers.length === 0) return '0\r\n\r\n'
-  return `0${fieldLines(stripTrailers(trailers), FRAMING.forbidden, 0)}\r\n\r\n`
+  return `0${fieldLines(trailers, FRAMING.forbidden, 0)}\r\n\r\n`
 }
 
 /** The `Date` line for the current second, one for all connections of a listener. */

@@ -28,7 +28,14 @@ import {
   type ResponseHead,
   type ResponseSink,
 } from '../../exchange.ts'
-import { getHeader, removeHeader, stripHopByHop, stripTrailers, toRecord } from '../headers.ts'
+import {
+  getHeader,
+  removeHeader,
+  stripHopByHop,
+  stripRequestTrailers,
+  stripResponseTrailers,
+  toRecord,
+} from '../headers.ts'
 import { Informational } from '../informational.ts'
 import { DEFAULT_HTTP_LIMITS, type HttpLimits } from '../limits.ts'
 import { answerProblem } from '../problem.ts'
@@ -223,7 +230,7 @@ class MountedResponse implements ResponseSink, Failing, Unended {
       pause.end()
       if (this.#refused) return
       const trailers = this.#request.rawTrailers.map((text, i) => (i % 2 === 0 ? text.toLowerCase() : text))
-      sink.requestEnd(stripTrailers(trailers))
+      sink.requestEnd(stripRequestTrailers(trailers))
       this.#endDelivered()
     })
     const onFollowed = guard(() => {
@@ -413,7 +420,7 @@ class MountedResponse implements ResponseSink, Failing, Unended {
     }
     this.#send(() => {
       if (this.#left > 0) throw new SallyportError('upstream-broken', 'body shorter than announced')
-      if (this.#left === BODY_UNKNOWN) this.#response.addTrailers(toRecord(stripTrailers(trailers)))
+      if (this.#left === BODY_UNKNOWN) this.#response.addTrailers(toRecord(stripResponseTrailers(trailers)))
       this.#over = true
       this.#mayWait()
       this.#writeGathered()

@@ -8,7 +8,7 @@ import {
   type ResponseHead,
   type ResponseSink,
 } from '../../exchange.ts'
-import { hasHeader } from '../headers.ts'
+import { hasHeader, stripResponseTrailers } from '../headers.ts'
 import { Informational } from '../informational.ts'
 import type { HttpLimits } from '../limits.ts'
 import { answerProblem, type CorsPolicy } from '../problem.ts'
@@ -185,7 +185,7 @@ export class ServerExchange implements ResponseSink, BodyOwner, Unended {
     if (this.#framing === FRAMING.length && this.#left > 0) {
       throw new SallyportError('upstream-broken', 'body shorter than announced')
     }
-    if (this.#framing === FRAMING.chunked) this.#wire.text(lastChunk(trailers))
+    if (this.#framing === FRAMING.chunked) this.#wire.text(lastChunk(stripResponseTrailers(trailers)))
   }
 
   unwanted(): void {

@@ -2,7 +2,7 @@
 import { timeLeft, timeUntil } from '../../base/deadline-watch.ts'
 import { SallyportError, toSallyportError } from '../../base/errors.ts'
 import { BODY_UNKNOWN, type HeaderList, type RequestSink, type ResponseSink } from '../../exchange.ts'
-import { hasHeader, stripTrailers } from '../headers.ts'
+import { hasHeader, stripRequestTrailers, stripResponseTrailers } from '../headers.ts'
 import { brokenUpstream, type OutgoingRequest } from '../http1/client-exchange.ts'
 import type { HttpLimits } from '../limits.ts'
 import { CODE } from './frames.ts'
@@ -101,7 +101,7 @@ export class Http2ClientExchange implements RequestSink, Http2StreamOwner {
     if (this.#requestLeft > 0) this.#broken(new SallyportError('bad-request', 'body shorter than announced'))
     else {
       try {
-        this.#stream.end(this.#raw ? [] : outgoingBlock([], stripTrailers(trailers)))
+        this.#stream.end(this.#raw ? [] : outgoingBlock([], stripRequestTrailers(trailers)))
       } catch (error) {
         this.#broken(toSallyportError(error))
       }
@@ -124,7 +124,7 @@ export class Http2ClientExchange implements RequestSink, Http2StreamOwner {
     if (this.#responseDone) return
     if (this.#headReceived) {
       if (!last || this.#raw) throw new MalformedError('a second head')
-      this.#trailers = receivedTrailers(block)
+      this.#trailers = stripResponseTrailers(receivedTrailers(block))
       return
     }
     const head = receivedHead(block, false)

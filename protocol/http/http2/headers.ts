@@ -2,7 +2,7 @@
 import { SallyportError } from '../../base/errors.ts'
 import { BODY_UNKNOWN, type HeaderList } from '../../exchange.ts'
 import { FIELD_KIND, kindOf } from '../field-names.ts'
-import { hasHeader, isFieldValue, plainNumber, stripTrailers, unsendable } from '../headers.ts'
+import { hasHeader, isFieldValue, plainNumber, unsendable } from '../headers.ts'
 
 /** Joins `pseudo` and `headers` into one flat block, without the fields of one hop. Throws SallyportError if a field cannot be sent. */
 export function outgoingBlock(pseudo: string[], headers: HeaderList, keepTe = false): string[] {
@@ -131,11 +131,11 @@ function isBlank(char: number): boolean {
   return char === 0x20 || char === 0x09
 }
 
-/** Trailers as a flat list. Throws {@link MalformedError}. */
+/** Trailers as a flat list, with all that was sent. Throws {@link MalformedError}. */
 export function receivedTrailers(block: readonly string[]): HeaderList {
   for (let i = 0; i < block.length; i += 2) {
     if (block[i]!.charCodeAt(0) === 0x3a) throw new MalformedError('pseudo-field in trailers')
     checkedKind(block[i]!, block[i + 1]!)
   }
-  return stripTrailers([...block])
+  return [...block]
 }

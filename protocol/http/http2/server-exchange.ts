@@ -12,7 +12,14 @@ import {
   type ResponseHead,
   type ResponseSink,
 } from '../../exchange.ts'
-import { getHeader, hasHeader, plainNumber, stripTrailers, textBytes } from '../headers.ts'
+import {
+  getHeader,
+  hasHeader,
+  plainNumber,
+  stripRequestTrailers,
+  stripResponseTrailers,
+  textBytes,
+} from '../headers.ts'
 import { Informational } from '../informational.ts'
 import type { HttpLimits } from '../limits.ts'
 import { answerProblem, type CorsPolicy } from '../problem.ts'
@@ -139,7 +146,7 @@ export class Http2ServerExchange implements ResponseSink, Http2StreamOwner {
 
   fields(block: string[]): void {
     if (this.request.upgrade) throw new MalformedError('a second head of a WebSocket')
-    this.#trailers = receivedTrailers(block)
+    this.#trailers = stripRequestTrailers(receivedTrailers(block))
     this.#headsBytes += textBytes(this.#trailers)
     this.#recount()
     // With a content-length of 0, the request was passed on without waiting for them.
@@ -293,7 +300,7 @@ export class Http2ServerExchange implements ResponseSink, Http2StreamOwner {
       this.#fail(new SallyportError('upstream-broken', 'body shorter than announced'))
       return
     }
-    const sent = this.#raw || this.#bodiless ? [] : stripTrailers(trailers)
+    const sent = this.#raw || this.#bodiless ? [] : stripResponseTrailers(trailers)
     this.#logDropped(sent.length > 0 ? [] : trailers)
     this.#responseEnded = true
     this.#responseEndedAt = performance.now()

@@ -453,11 +453,8 @@ export const MUTATIONS: readonly Mutation[] = [
   {
     defence: 'trailers cannot name the caller',
     edits: [
-      [
-        'protocol/http/headers.ts',
-        ' || NEVER_TRAILERS.has(dashed(name)) || isClaim(name)',
-        ' || NEVER_TRAILERS.has(dashed(name))',
-      ],
+      ['protocol/http/headers.ts', 'has(dashed(name)) || isForwardedName(name)', 'has(dashed(name))'],
+      ['protocol/http/headers.ts', 'isNoTrailer(name) || isClaim(name)', 'isNoTrailer(name)'],
     ],
     tests: HTTP2,
   },

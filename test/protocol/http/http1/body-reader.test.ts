@@ -157,6 +157,21 @@ describe('chunked', () => {
     const result = read([bytes('0\r\ncontent-length: 5\r\ntransfer-encoding: x\r\nhost: y\r\nok: 1\r\n\r\n')])
     expect(result.trailers).toEqual(['ok', '1'])
   })
+
+  test.each([
+    ['a request lose', 'bad-request', ['ok', '1']],
+    ['an answer keep', 'upstream-broken', ['client-ip', '1', 'script-name', '/x', 'ok', '1']],
+  ] as const)('trailers of %s names that are claims of a caller', (_whose, fault, left) => {
+    let trailers: string[] | undefined
+    const bodyEnd = (given: string[]) => {
+      trailers = given
+    }
+    const reader = new BodyReader({ bodyData() {}, bodyEnd }, limits, fault)
+    reader.startChunked()
+    const text = bytes('0\r\nclient-ip: 1\r\nscript-name: /x\r\nx-real-ip: 2\r\nok: 1\r\n\r\n')
+    reader.feed(text, 0)
+    expect(trailers).toEqual(left)
+  })
 })
 
 test('a body of known length ends where it should', () => {

@@ -121,7 +121,7 @@ describe('requests', () => {
     sink.requestData(Buffer.from('abc'))
     await peer.saying('3\r\nabc\r\n')
     await until(() => response.taken === 3)
-    sink.requestEnd(['t', '1'])
+    sink.requestEnd(['client-ip', '1', 'script_name', '/x', 't', '1'])
     await peer.saying('0\r\nt: 1\r\n\r\n')
   })
 

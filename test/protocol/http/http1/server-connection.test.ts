@@ -126,7 +126,7 @@ describe('requests', () => {
     const { handler, seen } = recorder(() => {})
     const { caller } = await serve(handler)
     caller.send(get('/').replace('GET', 'FOO').replace('\r\n\r\n', '\r\nTransfer-Encoding: chunked\r\n\r\n'))
-    caller.send('3\r\nabc\r\n0\r\nX-Sum: 1\r\n\r\n')
+    caller.send('3\r\nabc\r\n0\r\nX-Sum: 1\r\nClient-IP: 2\r\nScript_Name: /x\r\n\r\n')
     await until(() => seen[0]?.trailers !== undefined)
     expect(seen[0]).toMatchObject({ body: 'abc', trailers: ['x-sum', '1'] })
     const { response } = seen[0]!
@@ -134,12 +134,12 @@ describe('requests', () => {
     response.responseData(Buffer.from('one'))
     await caller.saying('3\r\none\r\n')
     response.responseData(Buffer.from('two'))
-    response.responseEnd(['x-end', 'y'])
+    response.responseEnd(['client-ip', '1', 'x-real-ip', '2', 'x-original-path', '/x', 'x-end', 'y'])
     const text = await caller.saying('x-end: y\r\n\r\n')
     expect(text).toMatch(
       /^HTTP\/1.1 299 \r\nx: 1\r\nset-cookie: a\r\nx: 2\r\ntransfer-encoding: chunked\r\ndate: [^\r]+\r\n\r\n/,
     )
-    expect(text).toContain('3\r\ntwo\r\n0\r\nx-end: y\r\n\r\n')
+    expect(text).toContain('3\r\ntwo\r\n0\r\nclient-ip: 1\r\nx-original-path: /x\r\nx-end: y\r\n\r\n')
   })
 
   test('back-pressure: no more is read than the handler consumes', async () => {

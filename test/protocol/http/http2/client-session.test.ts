@@ -141,7 +141,7 @@ describe('h2c upstream', () => {
     const { session, counts } = await startSession((stream, headers) => {
       expect(headers).toMatchObject({ ':method': 'POST', ':authority': 'up.example', te: 'trailers', x: '1, 2' })
       stream.respond({ ':status': 200, 'content-type': 'application/grpc' }, { waitForTrailers: true })
-      stream.on('wantTrailers', () => stream.sendTrailers({ 'grpc-status': '0' }))
+      stream.on('wantTrailers', () => stream.sendTrailers({ 'client-ip': '1', 'x-real-ip': '2', 'grpc-status': '0' }))
       stream.on('trailers', received => {
         trailers = received
       })
@@ -156,10 +156,10 @@ describe('h2c upstream', () => {
       sink.requestData(Buffer.from(word))
       await until(() => response.body.endsWith(word))
     }
-    sink.requestEnd(['x-sum', '9'])
+    sink.requestEnd(['client-ip', '1', 'script_name', '/x', 'x-sum', '9'])
     await response.over()
-    expect(response).toMatchObject({ trailers: ['grpc-status', '0'], taken: 6, error: undefined })
-    expect(trailers).toMatchObject({ 'x-sum': '9' })
+    expect(response).toMatchObject({ trailers: ['client-ip', '1', 'grpc-status', '0'], taken: 6, error: undefined })
+    expect(Object.entries(trailers as object)).toEqual([['x-sum', '9']])
     await until(() => counts().idle === 1)
     expect([session.streams, session.available]).toEqual([0, true])
   })

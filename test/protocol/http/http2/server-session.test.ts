@@ -78,7 +78,9 @@ describe('requests', () => {
       },
       { waitForTrailers: true },
     )
-    stream.on('wantTrailers', () => stream.sendTrailers({ 'x-sum': '9', host: 'evil' }))
+    stream.on('wantTrailers', () =>
+      stream.sendTrailers({ 'x-sum': '9', host: 'evil', 'client-ip': '1', script_name: '/x' }),
+    )
     stream.end('abc')
     await until(() => seen[0]?.trailers !== undefined)
     const [{ request, body, trailers }] = seen as [(typeof seen)[0]]
@@ -102,14 +104,26 @@ describe('requests', () => {
       const headers = ['set-cookie', 'a', 'x', '1', 'set-cookie', 'b', 'date', 'd', 'date', 'e', 'connection', 'x']
       response.responseHead({ status: 299, headers, bodyBytes: -1 })
       response.responseData(Buffer.from('one'))
-      response.responseEnd(['grpc-status', '0', 'content-length', '5'])
+      response.responseEnd([
+        'client-ip',
+        '1',
+        'script-name',
+        '/x',
+        'grpc-status',
+        '0',
+        'content-length',
+        '5',
+        'x-real-ip',
+        '2',
+      ])
     })
     const { session } = await serve(handler)
     const result = await answer(ask(session, {}))
     expect(result).toMatchObject({ status: 299, body: 'one', informed: [103], trailers: { 'grpc-status': '0' } })
     expect(result.headers['set-cookie']).toEqual(['a', 'b'])
     expect(result.headers.connection).toBeUndefined()
-    expect(result.trailers).not.toHaveProperty('content-length')
+    expect(result.trailers).toMatchObject({ 'client-ip': '1', 'script-name': '/x' })
+    expect(Object.keys(result.trailers!)).toHaveLength(3)
   })
 
   test('E15 informational responses are together no longer than a head may be', async () => {
