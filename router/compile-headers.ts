@@ -1,5 +1,5 @@
 /** Checks the header rules of a route. None may touch fields that frame a message or identify the caller. */
-import { dashed, isFieldValue, isForwardedName, isToken } from '../protocol/http/headers.ts'
+import { dashed, isFieldValue, isForwardedName, isHopByHop, isMountName, isToken } from '../protocol/http/headers.ts'
 import type { ReportProblem } from './compile.ts'
 import type { CompiledHeaders } from './compiled.ts'
 import type { HeaderRules, RouteProblem } from './table.ts'
@@ -18,6 +18,15 @@ const OURS: ReadonlySet<string> = new Set([
   'transfer-encoding',
   'upgrade',
 ])
+
+/**
+ * Whether no request has this field (in lower case) when its route is chosen. Those of a delivery from the inbox begin with
+ * `sallyport-`, and `te` may say `trailers`.
+ */
+export function isAlwaysRemoved(name: string): boolean {
+  if (name === 'host' || isMountName(name)) return true
+  return isForwardedName(name) ? !name.startsWith('sallyport-') : name !== 'te' && isHopByHop(name)
+}
 
 export function compileHeaders(
   rules: HeaderRules | undefined,

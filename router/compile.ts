@@ -2,7 +2,7 @@
 import { parseCidrs } from '../protocol/base/address.ts'
 import { isFieldValue, isToken } from '../protocol/http/headers.ts'
 import { checkPublished, compileCors } from './compile-cors.ts'
-import { compileHeaders } from './compile-headers.ts'
+import { compileHeaders, isAlwaysRemoved } from './compile-headers.ts'
 import { announceInbox, checkInbox } from './compile-inbox.ts'
 import { compileTls, TableAuthorities } from './compile-tls.ts'
 import { compileWebhook } from './compile-webhook.ts'
@@ -82,7 +82,7 @@ function compileRoute(
   const fixed = template !== undefined && template.parts.length === 1
   const methods = compileMethods(route, report)
   checkInbox(route, warnings, report)
-  const headers = compileMatchHeaders(route, report)
+  const headers = compileMatchHeaders(route, warnings, report)
   const hosts = (route.match.hosts ?? []).map(host => host.toLowerCase())
   hosts.forEach((host, i) => {
     if (!HOST.test(host)) report(['match', 'hosts', i], 'must be a host name or *.name, without a port')
@@ -165,11 +165,17 @@ function compileMethods(route: Route, report: ReportProblem): Set<string> | unde
   return new Set(methods)
 }
 
-function compileMatchHeaders(route: Route, report: ReportProblem): string[] {
+function compileMatchHeaders(route: Route, warnings: string[], report: ReportProblem): string[] {
   return Object.entries(route.match.headers ?? {})
     .map(([name, value]): [string, string] => {
       if (!isToken(name)) report(['match', 'headers', name], 'is not a header name')
-      return [name.toLowerCase(), value]
+      const lower = name.toLowerCase()
+      if (isAlwaysRemoved(lower)) {
+        warnings.push(
+          `route "${route.name}": no request matches, since "${lower}" in match.headers is always removed before`,
+        )
+      }
+      return [lower, value]
     })
     .toSorted(([a], [b]) => (a < b ? -1 : 1))
     .flat()

@@ -3,6 +3,7 @@ import { SallyportError } from '../protocol/base/errors.ts'
 import { formatAddress } from '../protocol/base/host-port.ts'
 import type { HeaderList, HttpRequest } from '../protocol/exchange.ts'
 import { isPath } from '../protocol/http/headers.ts'
+import { isAlwaysRemoved } from './compile-headers.ts'
 import type { CompiledRoute, CompiledTable } from './compiled.ts'
 import { type Decision, decide } from './handler/decide.ts'
 import { capturesOf, matchRequest } from './match.ts'
@@ -119,7 +120,10 @@ function badCapture(route: CompiledRoute, request: HttpRequest): string {
 function asRequest(question: MatchQuestion): HttpRequest {
   const [, authority = 'localhost', path = question.url] = /^[a-z]+:\/\/([^/?#]*)(.*)$/i.exec(question.url) ?? []
   const headers: HeaderList = []
-  for (const [name, value] of Object.entries(question.headers ?? {})) headers.push(name.toLowerCase(), value)
+  for (const [name, value] of Object.entries(question.headers ?? {})) {
+    const lower = name.toLowerCase()
+    if (!isAlwaysRemoved(lower)) headers.push(lower, value)
+  }
   const address = question.caller ?? ''
   return {
     method: question.method ?? 'GET',

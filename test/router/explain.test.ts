@@ -1,5 +1,6 @@
 import { expect, it } from 'vitest'
-import { createRouter } from '../../router/index.ts'
+import { createRouter, serveRouter } from '../../router/index.ts'
+import { recordingLogger } from './support.ts'
 
 const router = createRouter({
   routes: {
@@ -71,4 +72,26 @@ it('says why there is none', () => {
       '400 route "strip" matches, but: the rewritten path could be read as one that begins with two slashes',
     )
   }
+})
+
+it('a condition on a field that is always removed is warned of, and never met', async () => {
+  const { logger, lines } = recordingLogger()
+  const matches = async (name: string) => {
+    const routes = [
+      { name: 'one', match: { path: '/', headers: { [name]: '1' } }, answer: { status: 299 } },
+      { name: 'rest', match: { path: '/' }, answer: { status: 298 } },
+    ]
+    const service = await serveRouter({ port: 0, logger, trustedProxies: ['127.0.0.0/8'], routes: { routes } })
+    const { status } = await fetch(`http://127.0.0.1:${service.address.port}/`, { headers: { [name]: '1' } })
+    await service.close({ graceMs: 0 })
+    const explained = createRouter({ routes: { routes } }).match({ url: '/', headers: { [name]: '1' } })
+    return [explained.route, status]
+  }
+  for (const name of ['X-Original-Method', 'x_rewrite_path', 'X-Forwarded-Proto', 'keep_alive']) {
+    expect(await matches(name), name).toEqual(['rest', 298])
+    const why = `no request matches, since "${name.toLowerCase()}" in match.headers is always removed before`
+    expect(lines.splice(0).filter(line => line.startsWith('warn'))).toEqual([`warn route "one": ${why}`])
+  }
+  expect(await matches('X-SSL-Client-Verify')).toEqual(['one', 299])
+  expect(lines.filter(line => line.startsWith('warn'))).toEqual([])
 })
