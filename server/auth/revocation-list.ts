@@ -4,7 +4,7 @@
  *     { "revocations": [{ "jti": "...", "runtime": "...", "issuedBefore": 1767225600, "until": "2027-01-01T00:00:00Z" }] }
  *
  * Each rule names a token, a runtime or a time of issue, or several of these, which must then all match. Times are seconds since
- * 1970, or text as in RFC 3339. A file may be empty, unless there were rules in it before.
+ * 1970, or text as in RFC 3339 (also a day, which begins at 00:00Z). A file may be empty, unless there were rules in it before.
  */
 import { createHash } from 'node:crypto'
 import { isRecord } from '../../protocol/base/is-record.ts'
@@ -76,8 +76,8 @@ function readRule(value: unknown, index: number): Revocation {
   const rule = {
     tokenId: value.jti as string | undefined,
     runtime: value.runtime as string | undefined,
-    issuedBefore: readTime(value.issuedBefore),
-    until: readTime(value.until),
+    issuedBefore: readTime(value.issuedBefore, `${where}: issuedBefore`),
+    until: readTime(value.until, `${where}: until`),
   }
   try {
     checkRevocation(rule)
@@ -87,6 +87,10 @@ function readRule(value: unknown, index: number): Revocation {
   return rule
 }
 
-function readTime(value: unknown): number | undefined {
-  return (typeof value === 'string' ? isoTimeS(value) : value) as number | undefined
+function readTime(value: unknown, what: string): number | undefined {
+  if (typeof value !== 'string') return value as number | undefined
+  const at = isoTimeS(value)
+  if (!Number.isNaN(at)) return at
+  const given = JSON.stringify(value.slice(0, 64))
+  throw new Error(`${what} must be seconds since 1970 or a time such as 2027-01-01T00:00:00Z, and not ${given}`)
 }

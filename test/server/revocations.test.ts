@@ -65,15 +65,18 @@ describe('the document', () => {
     ['two lists', '{"revocations":[{"runtime":"demo"}],"revocations":[]}', 'unique members'],
     ['a rule with two runtimes', '{"revocations":[{"runtime":"demo","runtime":"other"}]}', 'unique members'],
     ['a list of another name', '{"revocations":[],"revoked":[{"runtime":"demo"}]}', 'a member besides'],
-    ...['0', '2027', 'never 1', '2027-02-30', '1/2/2027', '+90d'].map(until => {
-      return [`a rule that ends at ${until}`, listOf({ runtime: 'demo', until }), 'seconds since 1970']
-    }),
+    ...['0', '2027', 'never 1', '2027-02-30', '1/2/2027', '+90d', '2027-01-01T08:00', '2027-01-01 08:00Z'].map(
+      until => {
+        const message = `revocation 1: until must be seconds since 1970 or a time such as 2027-01-01T00:00:00Z, and not "${until}"`
+        return [`a rule that ends at ${until}`, listOf({ runtime: 'demo', until }), message]
+      },
+    ),
     ['a rule that names nothing', listOf({ until: 5 }), 'revocation 1: a revocation must name'],
     ['a member that nobody knows', listOf({ jti: 'a' }, { jit: 'a', runtime: 'b' }), 'revocation 2 has an unknown'],
     ['a rule that is null', listOf({ jti: 'a' }, null), 'revocation 2 is not an object'],
     ['a rule that is text', listOf('a'), 'revocation 1 is not an object'],
     ['a rule that is a list', listOf([]), 'revocation 1 is not an object'],
-    ['a time that is none', listOf({ issuedBefore: 'yesterday' }), 'seconds since 1970'],
+    ['a time that is none', listOf({ issuedBefore: 'yesterday' }), 'issuedBefore must be seconds since 1970'],
     ['a name that is none', listOf({ jti: 7 }), 'strings of 1 to 256 characters'],
     ['too many', JSON.stringify({ revocations: Array.from({ length: 10_001 }, () => ({ jti: 'a' })) }), 'over 10000'],
   ])('%s is refused', (_name, text, message) => {
