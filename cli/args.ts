@@ -57,12 +57,19 @@ function takeFlag(text: string, rest: string[], known: Flags): { name: string; v
   const name = equals < 0 ? text : text.slice(0, equals)
   const flag = Object.hasOwn(known, name) ? known[name] : undefined
   if (!flag) throw usageError(`unknown flag --${name}${hint(name, known)}`)
-  if (equals >= 0) return { name, values: [text.slice(equals + 1)] }
-  if (flag.placeholder === '') return { name, values: ['true'] }
+  const given = equals < 0 ? undefined : text.slice(equals + 1)
+  if (flag.placeholder === '') return { name, values: [switchOf(name, given)] }
+  if (given !== undefined) return { name, values: [given] }
   if (rest.length === 0 || rest[0]!.startsWith('--')) throw usageError(`--${name} needs a value: ${flag.placeholder}`)
   const values = [rest.shift()!]
   while (flag.variadic && rest.length > 0 && !rest[0]!.startsWith('-')) values.push(rest.shift()!)
   return { name, values }
+}
+
+function switchOf(name: string, given = 'true'): string {
+  if (given === 'true' || given === '1') return 'true'
+  if (given === 'false' || given === '0') return 'false'
+  throw usageError(`--${name}: ${JSON.stringify(given)} is neither true nor false`)
 }
 
 function hint(name: string, known: Flags): string {

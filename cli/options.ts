@@ -18,10 +18,7 @@ export function requiredFlag(args: Arguments, name: string): string {
 }
 
 export function hasSwitch(args: Arguments, name: string): boolean {
-  const text = optionalFlag(args, name)
-  if (text !== undefined && text !== 'true' && text !== 'false')
-    throw usageError(`--${name}: ${JSON.stringify(text)} is neither true nor false`)
-  return text === 'true'
+  return optionalFlag(args, name) === 'true'
 }
 
 /** A whole number from 1, if the flag was given. */

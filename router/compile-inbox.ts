@@ -80,7 +80,7 @@ function conditions({ name, match }: Route): Pick<InboxRule, 'route' | 'hosts' |
     route: name,
     path: match.path ?? '/',
     ...(match.hosts !== undefined && { hosts: match.hosts.map(host => host.toLowerCase()) }),
-    ...(match.methods !== undefined && { methods: [...match.methods] }),
+    ...(match.methods !== undefined && { methods: [...new Set(match.methods)] }),
     ...(match.headers !== undefined && { headers: fieldsOf(match.headers) }),
   }
 }

@@ -5,8 +5,11 @@ import { heardFirst } from '../protocol/base/socket-turns.ts'
 export async function within(ms: number, done: Promise<unknown>): Promise<void> {
   const late = new AbortController()
   const heard = () => new Promise<void>(heardFirst(resolve => resolve()))
-  await Promise.race([done, pause(ms, late.signal).then(heard)])
-  late.abort()
+  try {
+    await Promise.race([done, pause(ms, late.signal).then(heard)])
+  } finally {
+    late.abort()
+  }
 }
 
 export async function pause(ms: number, signal?: AbortSignal): Promise<void> {

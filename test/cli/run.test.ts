@@ -86,7 +86,10 @@ describe('usage errors: exit 2, one line, nothing on stdout', () => {
       ['keys', 'create', '--out', 'a', '--out', 'b'],
       'keys create: --out is given twice (sallyport keys create --help)',
     ],
-    [['revoke', '--runtime', 'demo', '--future=1'], '--future: "1" is neither true nor false'],
+    [
+      ['revoke', '--runtime', 'demo', '--json=yes'],
+      'revoke: --json: "yes" is neither true nor false (sallyport revoke --help)',
+    ],
     [['certs', 'show'], 'certs show: FILE is missing (sallyport certs show --help)'],
     [['client', '--connections', '0'], '--connections: "0" is not valid, expected a whole number from 1 to 16'],
     [

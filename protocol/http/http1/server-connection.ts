@@ -523,8 +523,8 @@ class Http1ServerConnection
     this.#recount()
   }
 
-  /** Answers a request that must not be forwarded, or ends one whose body turned out to be malformed. The caller is told `answer`. */
-  #refuse(error: SallyportError, answer = error): void {
+  /** Answers a request that must not be forwarded, or ends one whose body turned out to be malformed. */
+  #refuse(error: SallyportError): void {
     const { bytes } = this.#intake
     this.#intake.clear()
     this.#body.stop()
@@ -535,7 +535,7 @@ class Http1ServerConnection
       exchange.keepAlive = false
       this.#closing = true
       exchange.takeSink()?.requestAbort(error, !exchange.headSent)
-      exchange.responseAbort(answer)
+      exchange.responseAbort(error)
       return
     }
     if (this.#state !== 'readHead') {
@@ -585,8 +585,7 @@ class Http1ServerConnection
     // It may be executed, also if only a part of it was passed on, and `overloaded` would ask its sender to repeat it.
     const mayRun = exchange?.headSent === false && !isSafe(exchange.asked.request.method)
     const mayAnswer = !this.#intake.parsing && exchange?.ended !== true && this.#writer.held === 0
-    if (mayAnswer)
-      this.#refuse(new SallyportError('overloaded'), new SallyportError(mayRun ? 'session-lost' : 'overloaded'))
+    if (mayAnswer) this.#refuse(new SallyportError(mayRun ? 'session-lost' : 'overloaded'))
     if (this.usedBytes > 0) this.destroy('overloaded')
     if (this.#state === 'closed') this.#forgetRaw()?.takeSink()?.requestAbort(new SallyportError('overloaded'))
     return before - this.usedBytes

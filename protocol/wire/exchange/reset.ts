@@ -16,6 +16,8 @@ export function resetCodeOf(error: SallyportError): ResetCode {
     case 'body-too-large':
     case 'head-too-large':
     case 'too-many-requests':
+    // For a caller whose request may have been executed, when a listener's limit ends it.
+    case 'session-lost':
       return 'limit'
     default:
       return 'upstream-broken'

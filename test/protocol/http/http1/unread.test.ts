@@ -178,7 +178,7 @@ describe('at the ceiling, who holds the most', () => {
     expect(text).toMatch(new RegExp(`^HTTP/1.1 ${status} `))
     expect(text.includes(`sallyport-error: ${reason}`)).toBe(status.startsWith('5'))
     expect(lost.error).toBe(status === '101' ? 'ECONNRESET' : undefined)
-    if (!head.includes('X-Large')) expect(new Set(aborted)).toEqual(new Set([`${HEAVY} overloaded`]))
+    if (!head.includes('X-Large')) expect(new Set(aborted)).toEqual(new Set([`${HEAVY} ${reason}`]))
     // Small requests of both networks go on.
     for (const address of [HEAVY, LIGHT]) {
       const peer = await call(address)
