@@ -3,6 +3,11 @@ export function plainText(text: string): string {
   return text.replaceAll(/[^\x20-\x7e\u00a0-\uffff]|[\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/g, '?')
 }
 
+/** The same for text of several lines, which stay apart. */
+export function plainLines(text: string): string {
+  return text.split('\n').map(plainText).join('\n')
+}
+
 /** JSON without characters that control a terminal. */
 export function terminalJson(value: unknown, indent?: number): string {
   return JSON.stringify(value, undefined, indent).replaceAll(

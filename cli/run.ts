@@ -5,7 +5,7 @@ import { COMMANDS, findCommand, wordsAfter } from './commands.ts'
 import { completionLines } from './completion.ts'
 import { EXIT, Failure, usageError } from './failure.ts'
 import { helpAll, helpCommand } from './help.ts'
-import { plainText } from './plain-text.ts'
+import { plainLines } from './plain-text.ts'
 import { suggestion } from './suggest.ts'
 
 /** Runs one command line. Resolves to the exit code. Expected failures are reported on stderr. */
@@ -15,7 +15,7 @@ export async function run(args: readonly string[], io: Io): Promise<number> {
   } catch (error) {
     if (!(error instanceof Failure)) throw error
     // Parts of it may come from others.
-    io.note(`sallyport: ${error.message.split('\n').map(plainText).join('\n')}`)
+    io.note(`sallyport: ${plainLines(error.message)}`)
     return error.exitCode
   }
 }

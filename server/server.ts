@@ -55,8 +55,8 @@ export interface Server {
   dispatcher(runtime: string, options?: CallOptions): Dispatcher
   /**
    * Serves our hosts on an `http.Server` or `https.Server` of the embedder's, and the control endpoint's path unless `control` is off.
-   * Everything else goes to the listeners that the server has at this moment. Before Node 24.9, requests that offer an upgrade (`h2c`) are closed if there is
-   * no listener for `upgrade`. A pipeline is answered up to the first request of ours that has to wait, and then the connection
+   * Everything else goes to the listeners that the server has at this moment. Before Node 24.9, requests that offer an upgrade (`h2c`)
+   * are closed if there is no listener for `upgrade`. A pipeline is answered up to the first request of ours that has to wait, and then the connection
    * ends. A peer on a Unix socket counts as 127.0.0.1. Call it last: listeners that are added later get the requests for our hosts, too.
    * Fastify listens on `localhost` by default, with a server of its own for each further address: tell it a single one.
    * Returns a function that undoes this. Several of these may be called in any order.

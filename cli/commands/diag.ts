@@ -14,7 +14,7 @@ import { zip } from '../diag/zip.ts'
 import { configurationError, EXIT, Failure, usageError } from '../failure.ts'
 import { hasSwitch, optionalCount, optionalFlag, requiredFlag } from '../options.ts'
 import { writeOutput } from '../output-files.ts'
-import { plainText } from '../plain-text.ts'
+import { plainLines } from '../plain-text.ts'
 import { asRow } from '../table.ts'
 import { withTarget } from './client.ts'
 
@@ -76,7 +76,7 @@ export async function diagOf(component: ComponentName, args: Arguments, io: Io):
     if (!(error instanceof Failure)) throw error
     // The message may quote a secret that was given as a value.
     archive.add({ component, problem: error.message.replaceAll(/"(?:[^"\\]|\\.)*"/g, '"***"') })
-    io.note(`sallyport: ${plainText(error.message)}`)
+    io.note(`sallyport: ${plainLines(error.message)}`)
   }
   const log = optionalFlag(args, 'log.file')
   if (log !== undefined && isCleaned) archive.addLog(await logTail(log))

@@ -1,5 +1,5 @@
 /** Names of runtimes. They appear in host names, tokens, certificates, directories and logs. */
-const DNS_LABEL = /^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$/
+export const DNS_LABEL = /^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$/
 
 /**
  * Whether `name` can name a runtime: a DNS label in lower case, at most 63 characters.

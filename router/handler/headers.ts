@@ -1,4 +1,7 @@
-/** Header fields of a route. Only we identify the caller, nobody else says where a request is mounted, and the route's rules are applied last (R1, R2). */
+/**
+ * Header fields of a route. Only we identify the caller, nobody else says where a request is mounted, and the route's rules are applied
+ * last (R1, R2).
+ */
 import type { ErrorCode } from '../../protocol/base/errors.ts'
 import type { HeaderList, HttpRequest } from '../../protocol/exchange.ts'
 import { appendForwarded } from '../../protocol/http/forwarded.ts'

@@ -5,6 +5,7 @@
 import { stringify } from 'yaml'
 import { COMPONENTS, type ComponentName } from '../../cli/config/components.ts'
 import type { Settings } from '../../cli/config/setting.ts'
+import { DNS_LABEL } from '../../protocol/base/names.ts'
 import { packageVersion } from '../../protocol/base/version.ts'
 import { row, withTable } from './tables.ts'
 
@@ -208,11 +209,7 @@ export const VALUES: Readonly<Record<string, Value>> = {
       "Without the job: a Secret with a `token` that you keep up to date. If you turn the job off, choose another name: Helm deletes the job's Secret.",
     ),
     'token.signingKey': value(TEXT, 'sallyport-signing-key', 'Secret with `private.jwk`.'),
-    'token.runtime': value(
-      { type: 'string', pattern: '^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$' },
-      'demo',
-      'Name of the runtime.',
-    ),
+    'token.runtime': value({ type: 'string', pattern: DNS_LABEL.source }, 'demo', 'Name of the runtime.'),
     'token.audience': value(TEXT, 'sallyport', 'Audience that the server expects.'),
     'token.ttl': value(TEXT, '1h', 'Lifetime of a token.'),
     'token.flags': list(TEXT, [], 'More flags of `sallyport token create`, such as `--host=hooks.customer.example`.'),

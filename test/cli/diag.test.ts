@@ -307,6 +307,12 @@ describe.runIf(needs('unzip'))('of a component that is not running', () => {
     expect([...broken.files.keys()]).toEqual(['README.txt', 'versions.json', 'client/problem.txt'])
   })
 
+  test('says what is wrong with a configuration without its control characters', async () => {
+    writeFileSync(file('client.yaml'), '"na\\u001bme": 2\n')
+    const { notes } = await sallyport(['diag', 'client', '--out', file('report.zip'), '--config', file('client.yaml')])
+    expect(notes).toContain('client.yaml:1:1: unknown key na?me\n')
+  })
+
   test('with an invalid configuration, whatever was put in place of a value', async () => {
     const flags = ['--out', file('report.zip'), '--server', 'wss://127.0.0.1:1']
     const { code, notes } = await sallyport(['diag', 'client', ...flags], {
