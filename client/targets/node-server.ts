@@ -77,8 +77,8 @@ class Connections {
     }
     const [ours, theirs] = duplexPair()
     asSocket(theirs, ours, PEER_ADDRESS)
-    endTogether(ours, theirs, this.#logger)
-    endWhenThrown(theirs, this.#logger)
+    const cut = endTogether(ours, theirs, this.#logger)
+    endWhenThrown(theirs, cut, this.#logger)
     const connection = new Http1ClientConnection(ours, {
       limits: LIMITS,
       heads: this.#heads,
@@ -119,11 +119,19 @@ class AppExchange extends PassThrough {
   }
 }
 
-/** Node's duplex pair has no reset: when one end is destroyed, the other would wait forever, and so would its last write. */
-function endTogether(ours: Duplex, theirs: Duplex, logger: Logger): void {
+/**
+ * Ends both when one of them is destroyed, as a kernel would, while Node's duplex pair differs from version to version. The other would
+ * wait forever, and so would its last write. The returned function destroys `theirs` so that a response without a length is cut.
+ */
+function endTogether(ours: Duplex, theirs: Duplex, logger: Logger): () => void {
   endWrite(ours, logger)
-  const taken = endWrite(theirs, logger)
+  const { taken, isHanded } = endWrite(theirs, logger)
   const guard = logGuard(logger, 'a connection in memory could not be ended')
+  let isCut = false
+  theirs._destroy = (error, callback) => {
+    isCut ||= !isHanded() || (error !== null && !isRefusal(error))
+    callback(isCut ? error : null)
+  }
   const oursClosed = guard(() => {
     // First, since the write that comes next would throw: nobody reads it.
     theirs.destroy()
@@ -134,33 +142,48 @@ function endTogether(ours: Duplex, theirs: Duplex, logger: Logger): void {
     if (ours.readableLength === 0) ours.destroy()
   })
   const theirsClosed = guard(() => {
-    // As by a kernel, what was sent before comes first: the server closes idle connections, however slowly an answer is read.
+    // What was sent before comes first: the server closes idle connections, however slowly an answer is read.
+    if (!isCut) return ours.push(null)
     ours.prependListener('data', endOnceRead)
     endOnceRead()
   })
+  const ended = guard(() => ours.destroy())
+  ours.once('end', ended)
   ours.once('close', oursClosed)
   theirs.once('close', theirsClosed)
+  return () => {
+    isCut = true
+    theirs.destroy()
+  }
+}
+
+/** Node itself has answered what it cannot parse, or what takes too long. */
+function isRefusal({ code }: NodeJS.ErrnoException): boolean {
+  return code?.startsWith('HPE_') === true || code === 'ERR_HTTP_REQUEST_TIMEOUT'
 }
 
 /**
- * A write is called back when the other end has read it, when this end is closed, or when the returned function is called. The other end
- * gets a copy, piece by piece: the application may use or transfer the memory of what it wrote and was called back for, and of what it
- * reads.
+ * A write is called back when the other end has read it, when this end is closed, or when `taken` is called. The other end gets a copy,
+ * piece by piece: the application may use or transfer the memory of what it wrote and was called back for, and of what it reads.
+ * `isHanded`: whether the other end has everything, read or not.
  */
-function endWrite(end: Duplex, logger: Logger): () => void {
+function endWrite(end: Duplex, logger: Logger) {
   const { _write } = end
   let onEnd: (error?: Error | null) => void = ignore
+  let handed = 0
   end._write = (chunk: Uint8Array, encoding, callback) => {
     let at = 0
     onEnd = error => {
       onEnd = ignore
       at = chunk.length
+      handed = 0
       callback(error)
     }
     const next = (error?: Error | null) => {
       if (error || at === chunk.length) return onEnd(error)
       const piece = new Uint8Array(chunk.subarray(at, at + PIECE_BYTES))
       at += piece.length
+      handed = at
       _write.call(end, piece, encoding, next)
     }
     next()
@@ -168,18 +191,18 @@ function endWrite(end: Duplex, logger: Logger): () => void {
   const guard = logGuard(logger, 'a write in memory could not be ended')
   const closed = guard(() => onEnd(new Error('closed')))
   end.once('close', closed)
-  return () => onEnd()
+  return { taken: () => onEnd(), isHanded: () => end.writableLength === handed }
 }
 
 /** The server's parser and listeners run inside the events of this end. Nothing else would catch their errors. */
-function endWhenThrown(theirs: Duplex, logger: Logger): void {
+function endWhenThrown(theirs: Duplex, cut: () => void, logger: Logger): void {
   const emit = theirs.emit
   theirs.emit = (...args: Parameters<Duplex['emit']>) => {
     try {
       return emit.apply(theirs, args)
     } catch (error) {
       logDefect(logger, 'a listener of the target threw', error)
-      theirs.destroy()
+      cut()
       return true
     }
   }

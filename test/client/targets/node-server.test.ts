@@ -1,11 +1,12 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
-import { Readable } from 'node:stream'
+import { type Duplex, Readable } from 'node:stream'
 import { setImmediate as turn } from 'node:timers/promises'
 import { afterEach, describe, expect, it, vi } from 'vitest'
 import { WebSocketServer } from 'ws'
 import { createTunnel, type Tunnel } from '../../../client/index.ts'
 import { nodeServerTarget } from '../../../client/targets/node-server.ts'
 import { SallyportError } from '../../../protocol/base/errors.ts'
+import { ignore } from '../../../protocol/base/guard.ts'
 import type { HeaderList, ResponseHead } from '../../../protocol/exchange.ts'
 import { Random } from '../../fuzz/random.ts'
 import { DEAF, EXCHANGE } from '../../support/ends.ts'
@@ -317,6 +318,42 @@ describe('a node:http server that never listens', () => {
     })
     const session = await serve(target)
     await expect(session.exchange().answer()).rejects.toMatchObject({ reason: 'upstream-broken' })
+  })
+
+  it.each([
+    ['a method that it does not know', 400, { method: 'FOO' }],
+    ['a head over its limit', 431, { headers: ['x-long', 'x'.repeat(20 * KIB)] }],
+  ])('answers by itself to %s', async (_, expected, request) => {
+    const session = await serve(createServer((_request, response) => response.end()))
+    expect(await session.exchange(request).answer()).toMatchObject({ status: expected, text: '' })
+  })
+
+  it('that destroys the connection behind an answer without a length has answered', async () => {
+    const target = createServer().on('upgrade', (_, socket) => {
+      socket.write('HTTP/1.1 401 Unauthorized\r\n\r\nno')
+      socket.destroy()
+    })
+    const answer = await (await serve(target)).exchange({ upgrade: true }).answer()
+    expect(answer).toMatchObject({ status: 401, text: 'no' })
+  })
+
+  it.each<[string, (socket: Duplex) => void]>([
+    ['of which nobody could read the end', socket => void socket.write('x'.repeat(200 * KIB), ignore)],
+    ['with an error', socket => void socket.destroy(new Error('broken'))],
+    [
+      'since its listener threw',
+      () => {
+        throw new Error('thrown')
+      },
+    ],
+  ])('that destroys the connection behind an answer without a length, %s, is cut', async (_, end) => {
+    const target = createServer().on('upgrade', (_request, socket) => {
+      socket.write('HTTP/1.1 401 Unauthorized\r\n\r\nno')
+      end(socket)
+      socket.destroy()
+    })
+    const session = await serve(target)
+    await expect(session.exchange({ upgrade: true }).answer()).rejects.toMatchObject({ reason: 'upstream-broken' })
   })
 
   it('that hangs up before an answer becomes a 502', async () => {
