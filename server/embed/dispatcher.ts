@@ -6,7 +6,7 @@ import { errorOf, SallyportError } from '../../protocol/base/errors.ts'
 import { followed, hook } from '../../protocol/base/guard.ts'
 import { noLogger } from '../../protocol/base/log.ts'
 import type { Handler, HeaderList, RequestSink, ResponseHead, ResponseSink } from '../../protocol/exchange.ts'
-import { toRecord } from '../../protocol/http/headers.ts'
+import { stripResponseTrailers, toRecord } from '../../protocol/http/headers.ts'
 import { BodyPump } from './body.ts'
 import { bodyOf, headOf } from './dispatch-options.ts'
 import { buildRequest, type CallOptions } from './request.ts'
@@ -180,7 +180,7 @@ class DispatchResponse implements ResponseSink {
     this.pump.stop()
     // Everything was passed to the handler, even if it is paused.
     this.#give()
-    this.#call(handler => handler.onResponseEnd?.(this.#controller, toRecord(trailers)))
+    this.#call(handler => handler.onResponseEnd?.(this.#controller, toRecord(stripResponseTrailers(trailers))))
   }
 
   responseAbort(error: SallyportError): void {
