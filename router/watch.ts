@@ -3,6 +3,7 @@
  * table is logged and ignored until one of these files changes.
  */
 import { logGuard, safeLogger } from '../protocol/base/guard.ts'
+import { LastProblem } from '../protocol/base/last-problem.ts'
 import type { Logger } from '../protocol/base/log.ts'
 import { readPlain, readPlainSync } from '../protocol/base/plain-file.ts'
 import { type FilesWatch, watchFiles } from '../protocol/base/watch-files.ts'
@@ -42,6 +43,7 @@ export function watchRoutes(text: string, table: RouteTable, options: WatchRoute
     const next = String(await readPlain(options.file, MAX_TABLE_BYTES))
     // The compiler blocks on the files that the table names, so files that do not answer now must not be read.
     const contents = await Promise.all(last.files.map(contentOf))
+    problem.clear()
     if (closed || (!force && isSame(last, next, contents))) return
     let files: readonly string[] = []
     try {
@@ -59,7 +61,9 @@ export function watchRoutes(text: string, table: RouteTable, options: WatchRoute
     }
     logger.info({ file: options.file }, 'routes reloaded')
   }
+  const problem = new LastProblem()
   const refuse = guard((error: Error): void => {
+    if (!problem.isNew(error)) return
     logger.error({ file: options.file, err: error }, 'bad routes file; the old routes stay in force')
     options.onError?.(error)
   })

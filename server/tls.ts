@@ -3,6 +3,7 @@ import { createPrivateKey, X509Certificate } from 'node:crypto'
 import { createSecureContext } from 'node:tls'
 import { isDeepStrictEqual } from 'node:util'
 import { certificatesIn } from '../protocol/base/certificates.ts'
+import { LastProblem } from '../protocol/base/last-problem.ts'
 import type { Logger } from '../protocol/base/log.ts'
 import { readPlain } from '../protocol/base/plain-file.ts'
 import { type FilesWatch, watchFiles } from '../protocol/base/watch-files.ts'
@@ -103,6 +104,7 @@ export class TlsKeeper {
   #inForce: TlsPair
   readonly #apply: (pair: TlsPair) => void
   readonly #logger: Logger
+  readonly #problem = new LastProblem()
   #watch: FilesWatch
   /** Only one read at a time: an older read must not overwrite a newer one. */
   #queue = Promise.resolve(true)
@@ -134,11 +136,14 @@ export class TlsKeeper {
   async #reload(files: TlsFiles, but?: TlsPair): Promise<boolean> {
     try {
       const pair = await loadTls(files)
+      this.#problem.clear()
       if (isDeepStrictEqual(pair, but)) return true
       this.#apply(pair)
       this.#inForce = pair
     } catch (error) {
-      this.#logger.error({ err: error }, 'the new certificate is bad; the old one stays')
+      // What is asked for is answered, however often.
+      if (this.#problem.isNew(error) || but === undefined)
+        this.#logger.error({ err: error }, 'the new certificate is bad; the old one stays')
       return false
     }
     if (files !== this.#files) {

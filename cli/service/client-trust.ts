@@ -1,6 +1,7 @@
 import { isDeepStrictEqual } from 'node:util'
 import type { ClientOptions, Tunnel } from '../../client/index.ts'
 import { detached } from '../../protocol/base/guard.ts'
+import { LastProblem } from '../../protocol/base/last-problem.ts'
 import type { Logger } from '../../protocol/base/log.ts'
 import { type FilesWatch, watchFiles } from '../../protocol/base/watch-files.ts'
 import { expiryOf, loadTls, readPem, type TlsPair, tlsFiles } from '../../server/tls.ts'
@@ -25,17 +26,20 @@ export function watchTrust(
   logger: Logger,
 ): FilesWatch & { inForce(): ClientTrust; certificates(): Record<string, number> } {
   let trust = loaded
+  const problem = new LastProblem()
   /** Only one read at a time: an older read must not overwrite a newer one. */
   let queue = Promise.resolve()
   const reload = async () => {
     try {
       const fresh = await loadTrust(config)
+      problem.clear()
       if (isDeepStrictEqual(fresh, trust)) return
       tunnel.setTrust(fresh)
       trust = fresh
       logger.info({}, 'certificates reloaded')
     } catch (error) {
-      logger.error({ err: error }, 'the new certificates cannot be used; the old ones stay in force')
+      if (problem.isNew(error))
+        logger.error({ err: error }, 'the new certificates cannot be used; the old ones stay in force')
     }
   }
   const files = [...(config.ca ?? []), config['tls.cert'], config['tls.key']].filter(file => file !== undefined)

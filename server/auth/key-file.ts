@@ -1,5 +1,6 @@
 /** A key set in a file. The file is watched and read again when it changes. If it is then invalid, the old set stays. */
 import { starting } from '../../protocol/base/guard.ts'
+import { LastProblem } from '../../protocol/base/last-problem.ts'
 import type { Logger } from '../../protocol/base/log.ts'
 import { readPlain } from '../../protocol/base/plain-file.ts'
 import { type FilesWatch, watchFiles } from '../../protocol/base/watch-files.ts'
@@ -27,7 +28,7 @@ class FileKeys implements KeySource {
   readonly #algorithms: readonly string[] | undefined
   #text = ''
   /** What is wrong with the file. A flood of tokens with unknown keys, each of which reads it again, logs that once. */
-  #problem = ''
+  readonly #problem = new LastProblem()
   #watch: FilesWatch | undefined
   #reading: Promise<boolean> | undefined
   #readAt = Number.NEGATIVE_INFINITY
@@ -71,14 +72,12 @@ class FileKeys implements KeySource {
       const isNew = text !== this.#text
       if (isNew) this.current = await parseKeySet(text, this.#algorithms)
       this.#text = text
-      this.#problem = ''
+      this.#problem.clear()
       if (isNew) this.#logger.info({ file: this.#file }, 'key set read')
       return isNew
     } catch (error) {
-      const { message } = error as Error
-      if (message !== this.#problem)
+      if (this.#problem.isNew(error))
         this.#logger.error({ file: this.#file, err: error }, 'the key set file is bad; the old set stays')
-      this.#problem = message
       return false
     }
   }

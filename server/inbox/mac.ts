@@ -7,6 +7,7 @@
  */
 import { createHmac, createSecretKey, type KeyObject, timingSafeEqual } from 'node:crypto'
 import { detached } from '../../protocol/base/guard.ts'
+import { LastProblem } from '../../protocol/base/last-problem.ts'
 import type { Logger } from '../../protocol/base/log.ts'
 import { readPlain } from '../../protocol/base/plain-file.ts'
 import { type FilesWatch, watchFiles } from '../../protocol/base/watch-files.ts'
@@ -53,6 +54,7 @@ export class InboxMac {
   readonly #logger: Logger
   #secrets: readonly KeyObject[]
   readonly #watch: FilesWatch
+  readonly #problem = new LastProblem()
   /** Called when the secrets have changed. */
   onChange: (() => void) | undefined
 
@@ -78,13 +80,15 @@ export class InboxMac {
     try {
       const secrets = await readSecrets(file)
       const isSame = secrets.length === this.#secrets.length && secrets.every((one, i) => one.equals(this.#secrets[i]!))
+      this.#problem.clear()
       if (isSame) return
       this.#secrets = secrets
       this.#logger.info({ file }, 'read the MAC secrets of the inbox again')
       this.onChange?.()
     } catch (error) {
       const err = { message: (error as Error).message }
-      this.#logger.error({ file, err }, 'the file of the MAC secrets of the inbox is invalid; the old ones stay')
+      if (this.#problem.isNew(error))
+        this.#logger.error({ file, err }, 'the file of the MAC secrets of the inbox is invalid; the old ones stay')
     }
   }
 
