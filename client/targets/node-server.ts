@@ -143,9 +143,10 @@ function endTogether(ours: Duplex, theirs: Duplex, logger: Logger): () => void {
   })
   const theirsClosed = guard(() => {
     // What was sent before comes first: the server closes idle connections, however slowly an answer is read.
-    if (!isCut) return ours.push(null)
-    ours.prependListener('data', endOnceRead)
-    endOnceRead()
+    if (isCut) {
+      ours.prependListener('data', endOnceRead)
+      endOnceRead()
+    } else ours.push(null)
   })
   const ended = guard(() => ours.destroy())
   ours.once('end', ended)

@@ -1,6 +1,7 @@
 /** Downloads a small document from an https URL, without redirects, and bounded in bytes and time. */
 import { request } from 'undici'
 import { type EndingAgent, endingAgent } from '../../protocol/base/ending-agent.ts'
+import { messageOf } from '../../protocol/base/errors.ts'
 import { urlForLogs } from '../../protocol/base/path.ts'
 import { readAtMost } from '../../protocol/base/read-at-most.ts'
 
@@ -15,6 +16,9 @@ interface DownloadOptions<Document> {
   /** Throws an Error that says what is wrong with the text. */
   readonly parse: (text: string) => Document | Promise<Document>
 }
+
+/** It was fetched, but is not valid. */
+export class InvalidDocument extends Error {}
 
 export class Download<Document> {
   readonly #options: DownloadOptions<Document>
@@ -61,8 +65,13 @@ export class Download<Document> {
       throw new Error(`the server answered ${statusCode}`)
     }
     const bytes = await readAtMost(body, maxBytes)
-    if (bytes === undefined) throw new Error(`the document is over ${maxBytes} bytes`)
-    const document = await parse(bytes.toString('utf8'))
+    if (bytes === undefined) throw new InvalidDocument(`the document is over ${maxBytes} bytes`)
+    let document: Document
+    try {
+      document = await parse(bytes.toString('utf8'))
+    } catch (cause) {
+      throw new InvalidDocument(messageOf(cause), { cause })
+    }
     this.#tag = typeof headers.etag === 'string' ? headers.etag : undefined
     return document
   }

@@ -1,7 +1,7 @@
 /** Keeps a document behind an https URL up to date: fetches it regularly, and keeps the last valid one. */
 import { starting } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
-import type { Download } from './download.ts'
+import { type Download, InvalidDocument } from './download.ts'
 
 const RETRY_MS = 5000
 
@@ -25,7 +25,8 @@ export class PolledDocument<Document> {
   #fetchedAt = Number.NEGATIVE_INFINITY
   #timer: NodeJS.Timeout | undefined
   #closed = false
-  #failed = false
+  /** How the last attempt failed: logged once. */
+  #problem = ''
 
   constructor(download: Download<Document>, options: PollOptions<Document>) {
     this.#download = download
@@ -62,14 +63,17 @@ export class PolledDocument<Document> {
         this.current = document
         this.#options.onDocument?.(document)
       }
-      this.#failed = false
+      this.#problem = ''
       return true
     } catch (error) {
-      if (this.#failed || this.#closed) return false
-      this.#failed = true
+      const isInvalid = error instanceof InvalidDocument
+      const problem = isInvalid ? error.message : 'could not be fetched'
+      if (problem === this.#problem || this.#closed) return false
+      this.#problem = problem
       const { what, logger } = this.#options
+      const how = isInvalid ? 'was fetched, but is bad' : problem
       const kept = this.current === undefined ? 'there is none yet' : 'the last good one stays'
-      logger.error({ url: this.#download.place, err: error }, `${what} could not be fetched; ${kept}`)
+      logger.error({ url: this.#download.place, err: error }, `${what} ${how}; ${kept}`)
       return false
     }
   }

@@ -1,6 +1,7 @@
 /** A list of revocations in a file. The file is watched, read again when it changes, and written when rules change. */
 import { realpath } from 'node:fs/promises'
 import { starting } from '../../protocol/base/guard.ts'
+import { LastProblem } from '../../protocol/base/last-problem.ts'
 import type { Logger } from '../../protocol/base/log.ts'
 import { readPlain } from '../../protocol/base/plain-file.ts'
 import { type FilesWatch, watchFiles } from '../../protocol/base/watch-files.ts'
@@ -21,6 +22,7 @@ export class RevocationFile {
   /** Rules in force that could not be written to the file. Written with its next change. */
   #unwritten: Revocation[] = []
   #watch: FilesWatch | undefined
+  readonly #problem = new LastProblem()
   #closed = false
   /** One reading or writing at a time. */
   #queue: Promise<unknown> = Promise.resolve()
@@ -54,11 +56,12 @@ export class RevocationFile {
     return this.#next(async () => {
       try {
         const text = await this.#readText()
-        if (text === this.#text) return
+        if (text === this.#text) return this.#problem.clear()
         this.#apply(text)
         this.#logger.info({ file: this.#file }, 'revocations read')
       } catch (error) {
-        this.#logger.error({ file: this.#file, err: error }, 'the list of revocations is bad; the old one stays')
+        if (this.#problem.isNew(error))
+          this.#logger.error({ file: this.#file, err: error }, 'the list of revocations is bad; the old one stays')
         return
       }
       if (this.#unwritten.length > 0) await this.#change(rules => rules)
@@ -67,6 +70,7 @@ export class RevocationFile {
 
   #apply(text: string): void {
     const rules = parseRevocations(text)
+    this.#problem.clear()
     this.#text = text
     this.#hasRules = rules.length > 0
     this.#onList([...rules, ...this.#unwritten])

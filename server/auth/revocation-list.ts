@@ -10,7 +10,7 @@ import { createHash } from 'node:crypto'
 import { isRecord } from '../../protocol/base/is-record.ts'
 import { isoTimeS } from '../../protocol/base/iso-time.ts'
 import { parseUniqueObject } from './json.ts'
-import { checkRevocation, MAX_REVOCATIONS, type Revocation } from './revocations.ts'
+import { checkForm, checkRevocation, MAX_REVOCATIONS, type Revocation } from './revocations.ts'
 
 export const MAX_LIST_BYTES = 2 * 1024 * 1024
 /** What surrounds the rules, less the comma and the line end that the last one does not have. */
@@ -26,7 +26,7 @@ export function parseRevocations(text: string): Revocation[] {
   if (!Array.isArray(value.revocations)) throw new Error('there is no list `revocations`')
   if (Object.keys(value).length > 1) throw new Error('there is a member besides `revocations`')
   if (value.revocations.length > MAX_REVOCATIONS) throw new Error(`there are over ${MAX_REVOCATIONS} revocations`)
-  return value.revocations.map(readRule)
+  return value.revocations.map((rule, i) => readRule(rule, i, checkRevocation))
 }
 
 /**
@@ -59,9 +59,9 @@ export function formatRule({ tokenId, runtime, issuedBefore, until }: Revocation
   return JSON.stringify({ jti: tokenId, runtime, issuedBefore, until })
 }
 
-/** Parses what {@link formatRule} wrote. Throws an Error for anything else. */
+/** Parses what {@link formatRule} wrote, in this or an older version. Throws an Error for anything else. */
 export function parseRule(text: string): Revocation {
-  return readRule(parseUniqueObject(text), 0)
+  return readRule(parseUniqueObject(text), 0, checkForm)
 }
 
 /** The id of a rule for operators. */
@@ -69,7 +69,7 @@ export function idOf(text: string): string {
   return createHash('sha256').update(text).digest('hex').slice(0, 12)
 }
 
-function readRule(value: unknown, index: number): Revocation {
+function readRule(value: unknown, index: number, check: (rule: Revocation) => void): Revocation {
   const where = `revocation ${index + 1}`
   if (!isRecord(value)) throw new Error(`${where} is not an object`)
   for (const name of Object.keys(value)) if (!MEMBERS.has(name)) throw new Error(`${where} has an unknown member`)
@@ -80,7 +80,7 @@ function readRule(value: unknown, index: number): Revocation {
     until: readTime(value.until, `${where}: until`),
   }
   try {
-    checkRevocation(rule)
+    check(rule)
   } catch (error) {
     throw new Error(`${where}: ${(error as Error).message}`)
   }

@@ -1,6 +1,7 @@
 /** All revocations of a server: its own, which a file keeps across restarts, those of a URL, and those of all replicas. */
 import { messageOf } from '../../protocol/base/errors.ts'
 import type { Logger } from '../../protocol/base/log.ts'
+import { checkMembers, type Members } from '../../protocol/base/members.ts'
 import type { Identity } from './claims.ts'
 import type { PolledDocument } from './polled-document.ts'
 import { RevocationFile } from './revocation-file.ts'
@@ -43,6 +44,8 @@ export interface ListedRevocation extends Revocation {
   /** Text of an entry in the directory that is not a valid rule. Nobody may connect until it is removed. */
   readonly unreadable?: string
 }
+
+const MEMBERS: Members<Revocation> = { tokenId: 'string', runtime: 'string', issuedBefore: 'number', until: 'number' }
 
 /** How much is shown of an entry that is not a valid rule. */
 const MAX_SHOWN = 200
@@ -130,6 +133,7 @@ export class RevocationStore {
    * false if there is neither. Rejects if one of these could not be written, and says what holds then.
    */
   async add(rule: Revocation): Promise<boolean> {
+    checkMembers('', rule, MEMBERS)
     checkRevocation(rule)
     this.#own.add(rule)
     this.onChange()

@@ -1,4 +1,5 @@
 /** Rules that make tokens invalid before they expire. Bounded, and quick to check however many there are. */
+import { isRuntimeName } from '../../protocol/base/names.ts'
 import type { Identity } from './claims.ts'
 
 /** A rule that revokes tokens. It covers tokens that match all given members. */
@@ -85,8 +86,18 @@ export class Revocations {
   }
 }
 
-/** Throws a TypeError for a rule that names nothing, or that is malformed. */
+/** Throws a TypeError for a rule that names nothing, that is malformed, or whose runtime no token could have. */
 export function checkRevocation(rule: Revocation): void {
+  checkForm(rule)
+  if (rule.runtime === undefined || isRuntimeName(rule.runtime)) return
+  const name = JSON.stringify(rule.runtime.slice(0, 64))
+  throw new TypeError(
+    `a revocation would have no effect: no token can be for the runtime ${name}, which is not a DNS label`,
+  )
+}
+
+/** The same, but for the name of the runtime, which older versions did not check. */
+export function checkForm(rule: Revocation): void {
   const { tokenId, runtime, issuedBefore, until } = rule
   if (tokenId === undefined && runtime === undefined && issuedBefore === undefined) {
     throw new TypeError('a revocation must name a token, a runtime or a time of issue')

@@ -352,7 +352,7 @@ describe('J2, J3 key sets from a URL', () => {
       const err = expect.objectContaining({
         message: expect.stringMatching(/^the key set has no public key for EdDSA, /),
       })
-      expect(error.mock.calls).toEqual([[{ url, err }, 'the key set could not be fetched; the last good one stays']])
+      expect(error.mock.calls).toEqual([[{ url, err }, 'the key set was fetched, but is bad; the last good one stays']])
       expect((await open()).current).toBeUndefined()
     },
   )

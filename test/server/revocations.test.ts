@@ -6,8 +6,10 @@ import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
+import { noLogger } from '../../protocol/base/log.ts'
 import { Download } from '../../server/auth/download.ts'
 import { formatRevocations, parseRevocations } from '../../server/auth/revocation-list.ts'
+import { urlRevocations } from '../../server/auth/revocation-url.ts'
 import type { Server } from '../../server/server.ts'
 import { eventually } from '../support/until.ts'
 import { dial, event, makeWorld, openWebSocket, startServer, token } from './fixture.ts'
@@ -78,6 +80,10 @@ describe('the document', () => {
     ['a rule that is a list', listOf([]), 'revocation 1 is not an object'],
     ['a time that is none', listOf({ issuedBefore: 'yesterday' }), 'issuedBefore must be seconds since 1970'],
     ['a name that is none', listOf({ jti: 7 }), 'strings of 1 to 256 characters'],
+    ...['Demo', 'demo.', 'demo ', 'a_b', 'x'.repeat(64)].map(runtime => {
+      const message = `revocation 1: a revocation would have no effect: no token can be for the runtime "${runtime}"`
+      return [`a runtime that no token can name (${runtime})`, listOf({ runtime }), message]
+    }),
     ['too many', JSON.stringify({ revocations: Array.from({ length: 10_001 }, () => ({ jti: 'a' })) }), 'over 10000'],
   ])('%s is refused', (_name, text, message) => {
     expect(() => parseRevocations(text)).toThrow(message)
@@ -158,7 +164,7 @@ describe('a file', () => {
     const rules = Array.from({ length: 9_030 }, (_, i) => ({ jti: `${i}`.padEnd(220, 'x') }))
     await writeFile(file, listOf(...rules))
     await startRevoking({ file })
-    const long = { tokenId: 'y'.repeat(256), runtime: 'z'.repeat(256) }
+    const long = { tokenId: 'y'.repeat(256), runtime: 'z'.repeat(63) }
     let refusals = 0
     for (let i = 0; i < 8; i++) {
       await server!.revoke({ ...long, issuedBefore: i }).catch(error => {
@@ -196,15 +202,15 @@ describe('a file', () => {
     const rules = Array.from({ length: 9_157 }, (_, i) => ({ jti: `${i}`.padEnd(217, 'x') }))
     await writeFile(file, listOf(...rules))
     await startRevoking({ file })
-    for (const text of ['y', 'z']) {
-      const long = { tokenId: text.repeat(256), runtime: text.repeat(256) }
+    for (const text of ['ý', 'ž']) {
+      const long = { tokenId: text.repeat(256), runtime: 'demo' }
       await expect(server!.revoke(long)).rejects.toThrow('2097152 bytes: remove some')
     }
     expect(await server!.revoke({ tokenId: 'short' })).toEqual({ ended: 0, kept: true })
     const idOf = (start: string) => server!.revocations().find(({ tokenId }) => tokenId?.startsWith(start))!.id
-    for (const start of ['0x', 'y', 'short']) expect(await server!.removeRevocation(idOf(start))).toBe(true)
+    for (const start of ['0x', 'ý', 'short']) expect(await server!.removeRevocation(idOf(start))).toBe(true)
     expect(await listed()).toHaveLength(9_156)
-    expect(server!.revocations().at(-1)).toMatchObject({ tokenId: 'z'.repeat(256), from: ['memory'] })
+    expect(server!.revocations().at(-1)).toMatchObject({ tokenId: 'ž'.repeat(256), from: ['memory'] })
   })
 
   test('a rule that could not be written applies when the file changes, and is written then', async () => {
@@ -323,6 +329,11 @@ describe('by hand', () => {
   test('a rule that names nothing is misuse', async () => {
     await startRevoking({})
     await expect(server!.revoke({ until: 5 })).rejects.toThrow(TypeError)
+    await expect(server!.revoke({ runtime: 'Demo' })).rejects.toThrow('no token can be for the runtime "Demo"')
+    // It would revoke all tokens.
+    const misspelt = { runtimes: 'demo', issuedBefore: 5 }
+    await expect(server!.revoke(misspelt)).rejects.toThrow('runtimes is unknown: did you mean runtime?')
+    expect(server!.revocations()).toEqual([])
   })
 })
 
@@ -372,6 +383,27 @@ describe('a URL', () => {
     const refused = event(server!, 'refused')
     await expect(openWebSocket(server!, {})).rejects.toMatchObject({ status: 503 })
     expect((await refused).reason).toBe('keys-unavailable')
+  })
+
+  test('that is refused is not one that could not be fetched, and the log says once what is wrong', async () => {
+    let body = listOf({ runtime: 'Demo' })
+    const { url, ca } = await serve((_request, response) => response.end(body))
+    const error = vi.fn()
+    const list = urlRevocations({ url, ca }, { ...noLogger, error }, () => {})
+    await list.start()
+    for (const text of [body, '', listOf({ jti: 'stolen' }), '']) {
+      body = text
+      await list.refresh(0)
+    }
+    list.close()
+    expect(error.mock.calls.map(([{ err }, line]) => [line, err.message])).toEqual([
+      [
+        'the list of revocations was fetched, but is bad; there is none yet',
+        expect.stringMatching(/^revocation 1: .*"Demo"/),
+      ],
+      ['the list of revocations was fetched, but is bad; there is none yet', 'the document is empty'],
+      ['the list of revocations was fetched, but is bad; the last good one stays', 'the document is empty'],
+    ])
   })
 
   test.each([

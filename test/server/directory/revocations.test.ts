@@ -243,6 +243,18 @@ describe.runIf(needs('redis'))('revocations in Redis', () => {
     }
   })
 
+  test('D7, A9: a rule of an older version for a runtime that no token can name keeps nobody out, and is taken back', async () => {
+    await redis.age()
+    const [a, b] = [await start(), await start()]
+    await becomes(true, a, b)
+    await write('{"runtime":"Demo"}', '{"jti":"stolen"}')
+    await knows(a, 2)
+    await refused(a, 'stolen')
+    await dial(a)
+    for (const { id } of a.revocations()) expect(await a.removeRevocation(id)).toBe(true)
+    await knows(b, 0)
+  })
+
   test('D7: a key of another type lets nobody in', async () => {
     await redis.age()
     const a = await start()
