@@ -8,6 +8,7 @@ import { type Cidrs, canonicalAddress, cidrsContain } from '../../protocol/base/
 import { ConnectionSlots, type SlotHolder } from '../../protocol/base/connection-slots.ts'
 import { type Guard, ignore, logGuard } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
+import { heardFirst } from '../../protocol/base/socket-turns.ts'
 import { connectionKey } from '../../protocol/http/pending-connections.ts'
 import type { ResolvedLimits } from '../limits.ts'
 import { within } from '../pause.ts'
@@ -150,10 +151,12 @@ export class AcceptQueue {
   #track(socket: Socket, address: string, charge: (costMs: number) => void): PendingUpgrade {
     this.#underWay.makeRoom(address)
     const key = connectionKey(socket)
-    const cut = this.#guard(() => socket.destroy())
-    const timer = setTimeout(cut, this.#options.limits.handshakeMs)
+    let settled = false
+    const cut = this.#guard(() => void (settled || socket.destroy()))
+    const timer = setTimeout(heardFirst(cut), this.#options.limits.handshakeMs)
     // Removes everything that would otherwise stay attached to the socket for as long as the session lives.
     const settle = () => {
+      settled = true
       clearTimeout(timer)
       socket.off('close', onClose)
       this.#underWay.delete(pending)

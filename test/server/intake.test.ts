@@ -7,9 +7,12 @@ import { expect, test } from 'vitest'
 import { noLogger } from '../../protocol/base/log.ts'
 import { AcceptQueue } from '../../server/control/accept-queue.ts'
 import { DEFAULT_SERVER_LIMITS } from '../../server/limits.ts'
+import { work } from '../support/busy.ts'
+
+const OPTIONS = { limits: DEFAULT_SERVER_LIMITS, proxies: [], logger: noLogger, onAdmitted() {}, onFull() {} }
 
 function intakeOf(onFull: () => void = () => {}): AcceptQueue {
-  return new AcceptQueue({ limits: DEFAULT_SERVER_LIMITS, proxies: [], logger: noLogger, onAdmitted() {}, onFull })
+  return new AcceptQueue({ ...OPTIONS, onFull })
 }
 
 test("an upgrade on an embedder's server ends with the intake, which would have been its deadline", async () => {
@@ -26,6 +29,23 @@ test("an upgrade on an embedder's server ends with the intake, which would have 
   expect(socket.destroyed).toBe(true)
   await ended
   expect(full).toBe(0)
+  embedder.close()
+})
+
+test('a handshake goes on if the rest of it came in time, and this process stood still', async () => {
+  const embedder = createServer().listen(0, '127.0.0.1')
+  await once(embedder, 'listening')
+  const caller = connect((embedder.address() as AddressInfo).port, '127.0.0.1')
+  const [socket] = (await once(embedder, 'connection')) as [Socket]
+  const intake = new AcceptQueue({ ...OPTIONS, limits: { ...DEFAULT_SERVER_LIMITS, handshakeMs: 100 } })
+  const pending = intake.pendingOf(socket)
+  const heard = once(socket, 'data').then(() => pending.settle())
+  caller.write('hello')
+  work(150)
+  await Promise.race([heard, once(socket, 'close')])
+  await new Promise(resolve => setTimeout(resolve, 50))
+  expect(socket.destroyed).toBe(false)
+  caller.destroy()
   embedder.close()
 })
 

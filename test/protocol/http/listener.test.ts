@@ -402,6 +402,22 @@ describe('plain', () => {
     expect(came).toBeLessThan(100)
   })
 
+  test('closing, it accepts who connected before, however long it stands still itself', async () => {
+    let accepted = 0
+    const server = createNetServer(() => accepted++).listen(0, '127.0.0.1')
+    await once(server, 'listening')
+    const { port } = server.address() as AddressInfo
+    const stopped = stopListening(server, {})
+    for (let i = 0; i < 20; i++) {
+      const caller = connectTcp({ host: '127.0.0.1', port })
+      caller.on('error', () => {})
+      open.push(() => caller.destroy())
+    }
+    work(600)
+    await stopped
+    expect(accepted).toBe(20)
+  })
+
   test.each([['h2'], ['http/1.1']])('a connection counts once, whatever it turns out to speak: %s', async alpn => {
     const listener = await startListener(recorder(({ response }) => ok(response)).handler, { tls: secrets.server })
     await tls(listener, { ALPNProtocols: [alpn] })

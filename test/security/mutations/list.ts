@@ -516,7 +516,7 @@ export const MUTATIONS: readonly Mutation[] = [
     edits: [
       [
         'server/control/accept-queue.ts',
-        'const timer = setTimeout(cut, this.#options.limits.handshakeMs)',
+        'const timer = setTimeout(heardFirst(cut), this.#options.limits.handshakeMs)',
         'const timer = setTimeout(() => {}, 1)',
       ],
     ],
