@@ -5,7 +5,8 @@ import { RESET_CODES, type ResetCode } from './stream.ts'
  * unknown code means `cancelled`. Undefined for any other text.
  */
 export function parseReset(text: string): { stream: number; code: ResetCode } | undefined {
-  if (!text.includes('"reset"')) return undefined
+  // Most messages are others. Without an escape, the type can be written in one way only.
+  if (!text.includes('"reset"') && !text.includes('\\u')) return undefined
   let message: unknown
   try {
     message = JSON.parse(text)

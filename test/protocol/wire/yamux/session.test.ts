@@ -165,6 +165,19 @@ describe('session', () => {
     expect(other.queuedBytes).toBeGreaterThan(0)
   })
 
+  test.each([
+    '{"type":"reset","stream":2,"code":"timeout"}',
+    '{ "ty\\u0070e": "re\\u0073et", "stream": 2, "code": "time\\u006fut" }',
+  ])('takes the code of a reset, however its JSON is written: %s', async text => {
+    const controls: string[] = []
+    const { session, peer } = sessionWithRawPeer({ role: 'server', onControl: message => void controls.push(message) })
+    const recorder = new StreamRecorder(session.open())
+    peer.transport.control(text)
+    peer.send(frame(FrameType.windowUpdate, Flag.rst, 2, 0))
+    await until(() => recorder.resetWith !== undefined)
+    expect([recorder.resetWith, controls]).toEqual(['timeout', []])
+  })
+
   test('a stream reset before its first frame leaves no trace on the wire', async () => {
     const { session, peer } = sessionWithRawPeer({ role: 'server' })
     const stream = session.open()
