@@ -65,6 +65,10 @@ class Splice implements StreamHandler, Failing {
     this.#owner = owner
   }
 
+  get unbegun(): boolean {
+    return this.#to?.unsent !== false
+  }
+
   data(chunk: Uint8Array): void {
     if (this.#to?.closed || this.#refused) this.#from.consumed(chunk.length)
     else if (this.#to !== undefined) {

@@ -76,6 +76,7 @@ class AcceptedExchange implements ResponseSink, StreamHandler, MessageVisitor, F
   /** The rules of the stream's kind; those of `exchange` until the preamble has arrived. */
   #rules: StreamRules = STREAM_RULES[STREAM_KIND.exchange]
   #sink: RequestSink | undefined
+  unbegun = true
   /** Whether part of the response has been written. */
   #begun = false
   #headSent = false
@@ -164,6 +165,7 @@ class AcceptedExchange implements ResponseSink, StreamHandler, MessageVisitor, F
   }
 
   #handOver(preamble: Preamble, request: HttpRequest): void {
+    this.unbegun = false
     const sink = this.#onExchange(preamble, request, this)
     if (typeof sink === 'string') {
       if (!this.#over) this.#refuse(sink)

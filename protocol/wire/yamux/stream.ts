@@ -32,6 +32,8 @@ export interface StreamHandler {
    * reset by either end drops them.
    */
   readonly keeps?: boolean
+  /** Whether nothing of what arrived was or will be passed on. If the stream is reset to make room, its peer is told `refused`, not `limit`. */
+  readonly unbegun?: boolean
   /**
    * Received bytes must be dropped to make room, even if `keeps` is set. The stream is over. If absent, `reset('limit')` is
    * called instead.

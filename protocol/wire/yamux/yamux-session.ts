@@ -255,9 +255,9 @@ export class YamuxSession implements StreamOwner {
 
   shedStream(stream: YamuxStream): void {
     this.#logger.warn({ stream: stream.id, unreadBytes: stream.unreadBytes }, 'buffers are full: stream reset')
-    if (!stream.closed) this.resetStream(stream, 'limit')
-    this.#held.drop(stream)
     const { handler } = stream
+    if (!stream.closed) this.resetStream(stream, handler.unbegun === true ? 'refused' : 'limit')
+    this.#held.drop(stream)
     this.#guarded(() => (handler.shed === undefined ? handler.reset('limit') : handler.shed()))
   }
 

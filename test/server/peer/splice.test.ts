@@ -354,4 +354,23 @@ describe('B3 at the ceiling of a link', () => {
     expect(hostile.map(({ resetWith }) => resetWith).filter(code => code === 'limit')).toHaveLength(1)
     expect(other.resetWith).toBeUndefined()
   })
+
+  test('R7 an exchange of which nothing was passed on is refused, and never begins', async () => {
+    const spliced = startSplice({ link: { sessionBufferBytes: 1100 * KIB } })
+    await until(() => spliced.far !== undefined)
+    spliced.clientTransport.pause()
+    // A part of these fills what the session may send, so those after them wait as a whole.
+    const begun = [spliced.near, ...Array.from({ length: 3 }, () => spliced.open())]
+    for (const { stream } of begun) stream.write(pattern(190 * KIB))
+    await turns(20)
+    const waiting = Array.from({ length: 4 }, () => spliced.open())
+    for (const { stream } of waiting) stream.write(pattern(240 * KIB))
+    await until(() => waiting.some(({ resetWith }) => resetWith !== undefined))
+    await turns(20)
+    spliced.clientTransport.resume()
+    await turns(50)
+    const shed = [...begun, ...waiting].map(({ resetWith }) => resetWith).filter(code => code !== undefined)
+    expect(new Set(shed)).toEqual(new Set(['refused']))
+    expect(spliced.clients.length).toBe(begun.length + waiting.length - shed.length)
+  })
 })

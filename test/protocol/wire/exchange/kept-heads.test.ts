@@ -147,3 +147,27 @@ test("B1 a response's head is dropped when a ceiling is reached", async () => {
   expect(new Set(outcomes)).toEqual(new Set(['overloaded']))
   expect(budget.usedBytes).toBeLessThanOrEqual(256 * 1024)
 })
+
+test.each([
+  ['while its head is incomplete is refused', 1, 'refused'],
+  ['after its head may have begun', 0, 'limit'],
+])('R7 a request that is dropped at a ceiling %s', async (_when, missing, code) => {
+  let begun = 0
+  const onStream = (stream: Stream) =>
+    acceptExchange(stream, () => {
+      begun++
+      return { ...noRequest, requestAbort() {} }
+    })
+  const { server } = sessionPair({}, { processBudget: createBufferBudget(256 * 1024), onStream })
+  const head = PREAMBLE + requestHeadText('GET', 'http', CALLER.host, '/', LONG)
+  const codes: string[] = []
+  for (let i = 0; i < 20; i++) {
+    const stream = server.open()
+    const reset = (why: string) => void codes.push(why)
+    stream.handler = { data() {}, end() {}, consumed() {}, reset }
+    stream.write(head.slice(0, head.length - missing))
+    if (missing === 0) await until(() => begun > i || codes.length > 0)
+  }
+  await until(() => codes.length > 5)
+  expect(new Set(codes)).toEqual(new Set([code]))
+})
