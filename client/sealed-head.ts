@@ -3,7 +3,7 @@ import { Buffer } from 'node:buffer'
 import { canonicalAddress } from '../protocol/base/address.ts'
 import type { Caller, HeaderList } from '../protocol/exchange.ts'
 import { isAuthority, isFieldValue, isForwardedName, isPath, isToken, stripHopByHop } from '../protocol/http/headers.ts'
-import { staysHere } from '../protocol/http/methods.ts'
+import { isMethod, staysHere } from '../protocol/http/methods.ts'
 
 interface SealedHead {
   readonly method: string
@@ -29,7 +29,7 @@ export function readSealedHead(text: Uint8Array): SealedHead {
   const { method, authority, path, headers, trailers, caller, requestId, parts, bodyBytes } = JSON.parse(
     Buffer.from(text).toString(),
   ) as { readonly [member: string]: unknown }
-  if (!isText(method, isToken) || staysHere(method)) throw new Error('the method is not valid')
+  if (!isText(method, isMethod) || staysHere(method)) throw new Error('the method is not valid')
   if (!isText(authority, isAuthority) || !isText(path, isPath)) throw new Error('the target is not valid')
   if (!isCount(parts) || !isCount(bodyBytes)) throw new Error('the size is not valid')
   if (!isText(requestId, id => REQUEST_ID.test(id))) throw new Error('the request id is not valid')

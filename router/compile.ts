@@ -1,6 +1,7 @@
 /** Compiles a route table into a {@link CompiledTable}. It checks everything, and reports all problems at once. */
 import { parseCidrs } from '../protocol/base/address.ts'
 import { isFieldValue, isToken } from '../protocol/http/headers.ts'
+import { isMethod } from '../protocol/http/methods.ts'
 import { checkPublished, compileCors } from './compile-cors.ts'
 import { compileHeaders, isAlwaysRemoved } from './compile-headers.ts'
 import { announceInbox, checkInbox } from './compile-inbox.ts'
@@ -160,7 +161,7 @@ function compileMethods(route: Route, report: ReportProblem): Set<string> | unde
   if (methods === undefined) return undefined
   if (methods.length === 0) report(['match', 'methods'], 'an empty list allows no method; leave it out to allow all')
   methods.forEach((method, i) => {
-    if (!isToken(method)) report(['match', 'methods', i], 'is not an HTTP method')
+    if (!isMethod(method)) report(['match', 'methods', i], 'is not an HTTP method')
   })
   return new Set(methods)
 }

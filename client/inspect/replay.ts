@@ -15,7 +15,7 @@ import {
   removeHeader,
   setHeader,
 } from '../../protocol/http/headers.ts'
-import { staysHere } from '../../protocol/http/methods.ts'
+import { isMethod, staysHere } from '../../protocol/http/methods.ts'
 import { MAX_CONTENT_BYTES } from './content.ts'
 import type { ReplaySource } from './entry.ts'
 import type { ReplayEdits } from './inspected.ts'
@@ -30,7 +30,7 @@ export function replayRequest(
   edits: ReplayEdits,
 ): { request: HttpRequest; body: Buffer } {
   const { method = request.method, path = request.path } = edits
-  if (!isToken(method) || staysHere(method)) throw new TypeError('edits.method is not a method')
+  if (!isMethod(method) || staysHere(method)) throw new TypeError('edits.method is not a method')
   if (!path.startsWith('/') || !isPath(path)) throw new TypeError('edits.path is not a path with a query')
   const headers = editedFields(request.headers, edits.headers ?? {})
   const sent = edits.body === undefined ? body : Buffer.from(edits.body)

@@ -11,7 +11,7 @@ const SHORT_CHARS = 64
 const BAD_PATH = /[^\x21-\x22\x24-\x7e]/
 /** A port is at most 65535. `URL` takes no other, so what is behind us might fail. */
 const PORT = '[0-5]?[0-9]{0,4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5]'
-const AUTHORITY = new RegExp(`^(?:[A-Za-z0-9\\-._~!$&'()*+,;=]+|\\[[0-9A-Fa-f:.]{2,45}\\])(?::(?:${PORT}))?$`)
+const AUTHORITY = new RegExp(`^(?:[\\w-]+(?:\\.[\\w-]+)*\\.?|\\[[0-9A-Fa-f:.]{2,45}\\])(?::(?:${PORT}))?$`)
 
 /** Fields that belong to one hop, whether or not `Connection` names them (RFC 9110 section 7.6.1). */
 const HOP_BY_HOP: ReadonlySet<string> = new Set([
@@ -77,7 +77,10 @@ export function plainNumber(text: string): number {
   return number
 }
 
-/** Host with an optional port, no user info; at most 255 characters. No escapes and zones, which not all software reads alike. */
+/**
+ * Host with an optional port, no user info; at most 255 characters. A name has letters, digits, `-` and `_` between single dots. What else
+ * RFC 3986 section 3.2.2 allows is not read alike by all software: in `X-Forwarded-Host` and `Forwarded`, a comma would begin another host.
+ */
 export function isAuthority(text: string): boolean {
   return text.length <= 255 && AUTHORITY.test(text)
 }

@@ -13,7 +13,7 @@ import {
   removeHeader,
   stripHopByHop,
 } from '../../protocol/http/headers.ts'
-import { staysHere } from '../../protocol/http/methods.ts'
+import { isMethod, staysHere } from '../../protocol/http/methods.ts'
 
 /** How `server.fetch` and `server.dispatcher` call into a runtime. */
 export interface CallOptions {
@@ -31,7 +31,7 @@ export function buildRequest(
 ): HttpRequest {
   const { method, url, path, headers } = head
   const authority = getHeader(headers, 'host') ?? url.host
-  if (!isToken(method) || staysHere(method)) throw new TypeError(`method ${method} is not supported`)
+  if (!isMethod(method) || staysHere(method)) throw new TypeError(`method ${method} is not supported`)
   if (!isPath(path)) throw new TypeError('the path is not valid')
   if (!isAuthority(authority)) throw new TypeError('the host is not valid')
   for (let i = 0; i < headers.length; i += 2) {

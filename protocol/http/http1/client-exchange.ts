@@ -1,7 +1,8 @@
 /** One request on an upstream connection, as the downstream end sees it. It writes the request. */
 import { SallyportError, toSallyportError } from '../../base/errors.ts'
 import { BODY_UNKNOWN, type HeaderList, type RequestSink, type ResponseSink } from '../../exchange.ts'
-import { hasHeader, isAuthority, isPath, isToken, remembering, stripRequestTrailers } from '../headers.ts'
+import { hasHeader, isAuthority, isPath, remembering, stripRequestTrailers } from '../headers.ts'
+import { isMethod } from '../methods.ts'
 import { FRAMING, fieldLines, lastChunk } from './encode.ts'
 import type { BodyOwner } from './socket-writer.ts'
 import { newWebSocketKey } from './websocket.ts'
@@ -41,7 +42,6 @@ export interface ClientWire {
   giveUp(exchange: ClientExchange, error: SallyportError | undefined): void
 }
 
-const isMethod = remembering(isToken)
 const isHost = remembering(isAuthority)
 const NEEDS_LENGTH: ReadonlySet<string> = new Set(['POST', 'PUT', 'PATCH'])
 

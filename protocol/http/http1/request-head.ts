@@ -4,7 +4,7 @@ import { SallyportError } from '../../base/errors.ts'
 import { ownText } from '../../base/latin1.ts'
 import { BODY_UNKNOWN, type HttpRequest } from '../../exchange.ts'
 import { badHead, isAuthority, listTokens, remembering, withoutEmptyPort } from '../headers.ts'
-import { staysHere } from '../methods.ts'
+import { isMethod, staysHere } from '../methods.ts'
 import type { Head, HeadLimits } from './head-parser.ts'
 import { HeadReader } from './head-reader.ts'
 import { isWebSocketKey } from './websocket.ts'
@@ -93,6 +93,7 @@ function authorityOf(host: string): string {
 /** RFC 9112 section 3.2: origin form, absolute form, and asterisk form for OPTIONS. The other forms are refused. */
 function target(head: Head, http10: boolean): { authority: string; path: string } {
   if (staysHere(head.method)) throw new SallyportError('method-not-allowed')
+  if (!isMethod(head.method)) throw badHead('method')
   if (head.hosts > 1 || (head.hosts === 0 && !http10)) throw badHead('not exactly one host')
   const host = head.host ?? ''
   if (host === '' ? !http10 : !isHost(host)) throw badHead('host')

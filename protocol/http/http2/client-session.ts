@@ -10,11 +10,12 @@ import { noLogger } from '../../base/log.ts'
 import { resetSocket } from '../../base/reset-socket.ts'
 import { TokenBucket } from '../../base/token-bucket.ts'
 import type { RequestSink, ResponseSink } from '../../exchange.ts'
-import { isAuthority, isPath, isToken } from '../headers.ts'
+import { isAuthority, isPath } from '../headers.ts'
 import { brokenUpstream, HEAD_TIMEOUT_MS, type OutgoingRequest, type SendOptions } from '../http1/client-exchange.ts'
 import { outliveFailedWrites } from '../http1/failed-writes.ts'
 import { lookMs, WriteProgress } from '../http1/write-progress.ts'
 import { DEFAULT_HTTP_LIMITS, type HttpLimits } from '../limits.ts'
+import { isMethod } from '../methods.ts'
 import { type ExchangeOwner, Http2ClientExchange, UnprocessedError } from './client-exchange.ts'
 import { type ConnectionOwner, Http2Connection } from './connection.ts'
 import { ControlBytes } from './control-bytes.ts'
@@ -327,7 +328,7 @@ function checked(exchange: Http2ClientExchange, now: number): number {
 
 function requestBlock(request: OutgoingRequest, scheme: string): string[] {
   const { method, authority, path, headers, bodyBytes, upgrade } = request
-  if (!isToken(method) || !isPath(path) || (authority !== '' && !isAuthority(authority))) {
+  if (!isMethod(method) || !isPath(path) || (authority !== '' && !isAuthority(authority))) {
     throw new SallyportError('bad-request', 'request line cannot be sent')
   }
   const pseudo = [':method', upgrade ? 'CONNECT' : method, ':scheme', scheme, ':path', path]

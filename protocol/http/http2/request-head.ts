@@ -1,9 +1,9 @@
 /** Turns a received HTTP/2 header block into an {@link HttpRequest} (RFC 9113 section 8.3, RFC 8441). */
 import { SallyportError } from '../../base/errors.ts'
 import type { HttpRequest } from '../../exchange.ts'
-import { badHead, hasHeader, isAuthority, isPath, isToken, removeHeader, withoutEmptyPort } from '../headers.ts'
+import { badHead, hasHeader, isAuthority, isPath, removeHeader, withoutEmptyPort } from '../headers.ts'
 import type { HttpLimits } from '../limits.ts'
-import { staysHere } from '../methods.ts'
+import { isMethod, staysHere } from '../methods.ts'
 import { MalformedError, type ReceivedHead, receivedHead } from './headers.ts'
 
 interface Http2Peer {
@@ -25,7 +25,7 @@ export function http2Request(
   const upgrade = isWebSocket(head)
   const method = head.pseudo[':method'] ?? ''
   if (!upgrade && staysHere(method)) throw new SallyportError('method-not-allowed')
-  if (!isToken(method)) throw badHead('method')
+  if (!isMethod(method)) throw badHead('method')
   const path = head.pseudo[':path'] ?? ''
   if (path.length > limits.uriBytes) throw new SallyportError('uri-too-long')
   if (!isPath(path) && !(path === '*' && method === 'OPTIONS')) throw badHead(':path')

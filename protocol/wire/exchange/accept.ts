@@ -11,7 +11,8 @@ import { exchangeIdText } from '../../base/ids.ts'
 import { type Logger, noLogger } from '../../base/log.ts'
 import { ProtocolError } from '../../base/protocol-error.ts'
 import type { HeaderList, HttpRequest, RequestSink, ResponseHead, ResponseSink } from '../../exchange.ts'
-import { getHeader, isAuthority, isPath, isToken, remembering } from '../../http/headers.ts'
+import { getHeader, isAuthority, isPath, remembering } from '../../http/headers.ts'
+import { isMethod } from '../../http/methods.ts'
 import { MessageDecoder, type MessageVisitor } from '../bhttp/decoder.ts'
 import { RESPONSE_START, responseHeadText } from '../bhttp/encode.ts'
 import { checkFields, contentLength, MAX_FIELDS, MAX_HEAD_BYTES } from '../bhttp/fields.ts'
@@ -59,7 +60,6 @@ export function acceptExchange(stream: Stream, onExchange: ExchangeHandler, logg
   stream.handler = new AcceptedExchange(stream, onExchange, logger)
 }
 
-const isMethod = remembering(isToken)
 const isHost = remembering(isAuthority)
 const MESSAGE = varintText(ANSWER.message)
 const FIRST = MESSAGE + RESPONSE_START

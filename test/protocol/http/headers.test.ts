@@ -34,7 +34,8 @@ describe('grammar', () => {
   test('paths and authorities', () => {
     for (const good of ['/', '/a?b=c|{}', '//x/../%2e']) expect(isPath(good)).toBe(true)
     for (const bad of ['', '*', 'a', '/a b', '/a#b', '/\xe9', '/a\r\n']) expect(isPath(bad)).toBe(false)
-    for (const good of ['a.example', 'a:80', '[::1]:8080', '1.2.3.4', 'a_b.c']) expect(isAuthority(good)).toBe(true)
+    for (const good of ['a.example', 'A.example.', 'a:80', '[::1]:8080', '1.2.3.4', 'a_b.c'])
+      expect(isAuthority(good)).toBe(true)
     for (const bad of [
       '',
       'a b',
@@ -46,6 +47,10 @@ describe('grammar', () => {
       'a,\n',
       '%61.example',
       'a%2eb',
+      'a..b',
+      '.a',
+      '.',
+      ...Array.from("!$&'()*+,;=~", sign => `a${sign}b`),
       '[fe80::1%25eth0]',
     ]) {
       expect(isAuthority(bad)).toBe(false)
