@@ -63,7 +63,7 @@ export function watchRoutes(text: string, table: RouteTable, options: WatchRoute
   }
   const problem = new LastProblem()
   const refuse = guard((error: Error): void => {
-    if (!problem.isNew(error)) return
+    if (!problem.isNew(error, watching?.version)) return
     logger.error({ file: options.file, err: error }, 'bad routes file; the old routes stay in force')
     options.onError?.(error)
   })

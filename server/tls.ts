@@ -5,6 +5,7 @@ import { isDeepStrictEqual } from 'node:util'
 import { certificatesIn } from '../protocol/base/certificates.ts'
 import { LastProblem } from '../protocol/base/last-problem.ts'
 import type { Logger } from '../protocol/base/log.ts'
+import { checkMembers, type Members } from '../protocol/base/members.ts'
 import { readPlain } from '../protocol/base/plain-file.ts'
 import { type FilesWatch, watchFiles } from '../protocol/base/watch-files.ts'
 
@@ -20,6 +21,13 @@ export interface TlsFiles {
   /** OCSP response in DER (RFC 6960) that is stapled to the certificate at the public edge. */
   readonly ocsp?: Buffer | { readonly file: string } | undefined
 }
+
+/** Throws a TypeError for an unknown member. */
+export function checkTlsFiles(group: string, files: TlsFiles | undefined): void {
+  checkMembers(group, files, MEMBERS)
+}
+
+const MEMBERS: Members<TlsFiles> = { cert: 'any', key: 'any', ca: 'any', ocsp: 'any' }
 
 export type Authorities = Pem | readonly Pem[] | { readonly file: string }
 
@@ -142,7 +150,7 @@ export class TlsKeeper {
       this.#inForce = pair
     } catch (error) {
       // What is asked for is answered, however often.
-      if (this.#problem.isNew(error) || but === undefined)
+      if (this.#problem.isNew(error, this.#watch.version) || but === undefined)
         this.#logger.error({ err: error }, 'the new certificate is bad; the old one stays')
       return false
     }

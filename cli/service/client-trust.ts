@@ -24,7 +24,7 @@ export function watchTrust(
   loaded: ClientTrust,
   tunnel: Tunnel,
   logger: Logger,
-): FilesWatch & { inForce(): ClientTrust; certificates(): Record<string, number> } {
+): Pick<FilesWatch, 'close'> & { inForce(): ClientTrust; certificates(): Record<string, number> } {
   let trust = loaded
   const problem = new LastProblem()
   /** Only one read at a time: an older read must not overwrite a newer one. */
@@ -38,7 +38,7 @@ export function watchTrust(
       trust = fresh
       logger.info({}, 'certificates reloaded')
     } catch (error) {
-      if (problem.isNew(error))
+      if (problem.isNew(error, watching.version))
         logger.error({ err: error }, 'the new certificates cannot be used; the old ones stay in force')
     }
   }

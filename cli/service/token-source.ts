@@ -48,7 +48,7 @@ async function readFirst(file: string, mustExist: boolean, logger: Logger): Prom
 }
 
 function fileSource(file: string, first: string | undefined, logger: Logger): OpenTokenSource {
-  let watching: FilesWatch | undefined
+  let watching: Pick<FilesWatch, 'close'> | undefined
   return {
     async source() {
       const text = await readPlain(file).catch(error => fail(`${file}: ${fileProblem(error)}`))

@@ -12,7 +12,7 @@ export function watchText(
   current: string | undefined,
   onText: (text: string) => void,
   onGone: (error: unknown) => void = () => {},
-): FilesWatch {
+): Pick<FilesWatch, 'close'> {
   let known = current
   let isGone = false
   let closed = false

@@ -2,18 +2,18 @@
 import { messageOf } from './errors.ts'
 
 export class LastProblem {
-  #message: string | undefined
+  #problem: string | undefined
 
-  /** False if the last attempt has failed in the same way. */
-  isNew(error: unknown): boolean {
-    const message = messageOf(error)
-    const isNew = message !== this.#message
-    this.#message = message
+  /** False if the last attempt has failed in the same way, with the same `input`. */
+  isNew(error: unknown, input = ''): boolean {
+    const problem = `${input} ${messageOf(error)}`
+    const isNew = problem !== this.#problem
+    this.#problem = problem
     return isNew
   }
 
   /** The last attempt has worked. */
   clear(): void {
-    this.#message = undefined
+    this.#problem = undefined
   }
 }

@@ -9,6 +9,8 @@ import { oneAtATime } from './one-at-a-time.ts'
 import { inTurn, markOf } from './plain-file.ts'
 
 export interface FilesWatch {
+  /** Differs for each version of the files. */
+  readonly version: string
   close(): void
 }
 
@@ -97,6 +99,9 @@ export function watchFiles(files: readonly string[], logger: Logger, changed: ()
   const round = starting(logger, 'files could not be looked at', look)
   const timer = setInterval(round, LOOK_MS).unref()
   return {
+    get version() {
+      return String(seen)
+    },
     close() {
       closed = true
       clearTimeout(settling)

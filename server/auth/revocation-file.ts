@@ -60,7 +60,7 @@ export class RevocationFile {
         this.#apply(text)
         this.#logger.info({ file: this.#file }, 'revocations read')
       } catch (error) {
-        if (this.#problem.isNew(error))
+        if (this.#problem.isNew(error, this.#watch?.version))
           this.#logger.error({ file: this.#file, err: error }, 'the list of revocations is bad; the old one stays')
         return
       }

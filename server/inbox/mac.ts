@@ -87,7 +87,7 @@ export class InboxMac {
       this.onChange?.()
     } catch (error) {
       const err = { message: (error as Error).message }
-      if (this.#problem.isNew(error))
+      if (this.#problem.isNew(error, this.#watch.version))
         this.#logger.error({ file, err }, 'the file of the MAC secrets of the inbox is invalid; the old ones stay')
     }
   }

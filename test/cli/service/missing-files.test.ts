@@ -16,7 +16,16 @@ import { loadTls, TlsKeeper } from '../../../server/tls.ts'
 import { makeWorld } from '../../server/fixture.ts'
 import { eventually } from '../../support/until.ts'
 
-vi.mock('../../../protocol/base/watch-files.ts', () => ({ watchFiles: vi.fn(() => ({ close() {} })) }))
+let version = 'a'
+vi.mock('../../../protocol/base/watch-files.ts', () => {
+  const watch = {
+    close() {},
+    get version() {
+      return version
+    },
+  }
+  return { watchFiles: vi.fn(() => watch) }
+})
 
 let folder: string
 const at = (name: string) => join(folder, name)
@@ -60,22 +69,29 @@ test.each<[string, (logger: Logger) => unknown]>([
       return watchRoutes(ROUTES, parseRoutes(ROUTES, file), { file, parse: parseRoutes, onTable() {}, logger })
     },
   ],
-])('%s is reported once for each time that it goes missing', async (name, open) => {
-  const error = vi.fn()
-  await open({ ...noLogger, error })
-  const change = vi.mocked(watchFiles).mock.lastCall![2]
-  const changes = async () => {
-    for (let i = 0; i < 5; i++) {
-      change()
-      await pause(20)
+])(
+  '%s is reported once for each time that it goes missing, and once for each change of the others',
+  async (name, open) => {
+    const error = vi.fn()
+    await open({ ...noLogger, error })
+    const change = vi.mocked(watchFiles).mock.lastCall![2]
+    const changes = async () => {
+      for (let i = 0; i < 5; i++) {
+        change()
+        await pause(20)
+      }
     }
-  }
-  for (const times of [1, 2]) {
-    renameSync(at(name), at('elsewhere'))
-    await changes()
-    await eventually(() => expect(error).toHaveBeenCalledTimes(times))
-    renameSync(at('elsewhere'), at(name))
-    await changes()
-  }
-  expect(error).toHaveBeenCalledTimes(2)
-})
+    for (const times of [1, 2]) {
+      renameSync(at(name), at('elsewhere'))
+      await changes()
+      await eventually(() => expect(error).toHaveBeenCalledTimes(2 * times - 1))
+      // Another file is there, which does not help.
+      version += 'b'
+      await changes()
+      await eventually(() => expect(error).toHaveBeenCalledTimes(2 * times))
+      renameSync(at('elsewhere'), at(name))
+      await changes()
+    }
+    expect(error).toHaveBeenCalledTimes(4)
+  },
+)

@@ -6,7 +6,7 @@ import { watchText } from '../../../cli/service/watch.ts'
 import type { FilesWatch } from '../../../protocol/base/watch-files.ts'
 
 let folder: string
-let watching: FilesWatch | undefined
+let watching: Pick<FilesWatch, 'close'> | undefined
 let seen: string[]
 let gone: unknown[]
 let wake: () => void
