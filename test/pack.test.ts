@@ -57,9 +57,9 @@ describe('the tarball', () => {
       expect(packed).toContain(path)
     }
     expect(packed).toContain('dist/client/index.d.ts')
-    const strays = packed.filter(path =>
-      /\.(pem|jwk|p12)$|^(test|load-tests|scripts|tools|node_modules)\/|[^d]\.ts$/.test(path),
-    )
+    const strays = packed
+      .filter(path => !/\.md$|^examples\//.test(path))
+      .filter(path => /\.(pem|jwk|p12)$|^(test|load-tests|scripts|tools|node_modules)\/|[^d]\.ts$/.test(path))
     expect(strays).toEqual([])
   })
 
