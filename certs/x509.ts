@@ -46,15 +46,19 @@ export const DAY_MS = 86_400_000
 export const BACKDATE_MS = 300_000
 
 const MAX_VALID_DAYS = 36_500
+/** A year has four digits there. */
+const LAST_MS = Date.UTC(9999, 11, 31, 23, 59, 59)
 
 /** The end of a time of so many days. Throws a TypeError unless that is a time that a certificate can hold. */
 export function endOf(validDays: number, now: number): number {
   demand(validDays > 0 && validDays <= MAX_VALID_DAYS, `validDays must be over 0, and at most ${MAX_VALID_DAYS}`)
-  return checkTime(now) + validDays * DAY_MS
+  const end = checkTime(now) + validDays * DAY_MS
+  demand(end <= LAST_MS, 'now must be early enough: a certificate ends in the year 9999 at the latest')
+  return end
 }
 
 /** Returns `now`. Throws a TypeError if it is no time. */
 export function checkTime(now: number): number {
-  demand(Number.isFinite(now), 'now must be in ms since 1970')
+  demand(Number.isFinite(now) && now >= 0, 'now must be in ms since 1970')
   return now
 }

@@ -173,9 +173,19 @@ const MEMBERS: Members<ClientOptions, typeof CONNECT_LIMITS> = {
   random: 'any',
 }
 
+const EVENTS: Members<TunnelEvents> = {
+  connected: 'any',
+  disconnected: 'any',
+  draining: 'any',
+  standing: 'any',
+  reconnecting: 'any',
+  refused: 'any',
+}
+
 /** Throws TypeError. `announcement` holds the rules of the target. */
 export function checkOptions(options: ClientOptions, announcement: Announcement): ResolvedClientOptions {
   checkMembers('', options, MEMBERS, CONNECT_LIMITS)
+  checkMembers('on', options.on, EVENTS)
   const { token, proxy } = options
   if (typeof token !== 'function' && (typeof token !== 'string' || token.trim() === '')) {
     throw new TypeError('token is missing: give a JWT, or a function that returns one')

@@ -52,6 +52,17 @@ const MEMBERS: Members<RouterServiceOptions, typeof UPSTREAM_LIMITS> = {
   maxConnections: 'number',
 }
 
+const TLS: Members<NonNullable<ListenerOptions['tls']>> = {
+  key: 'any',
+  cert: 'any',
+  ca: 'any',
+  requestCert: 'boolean',
+  rejectUnauthorized: 'boolean',
+  minVersion: 'string',
+  secureOptions: 'number',
+  ocsp: 'any',
+}
+
 /** A router with a listener of its own. */
 export interface RouterService extends AsyncDisposable {
   /** The address that it listens on. */
@@ -81,6 +92,7 @@ export interface RouterService extends AsyncDisposable {
  */
 export async function serveRouter(options: RouterServiceOptions): Promise<RouterService> {
   checkMembers('', options, MEMBERS, UPSTREAM_LIMITS)
+  checkMembers('tls', options.tls, TLS)
   const logger = safeLogger(options.logger)
   const loaded = 'file' in options.routes ? await loadFile(options.routes.file) : undefined
   const table = loaded?.table ?? (options.routes as RouteTable)

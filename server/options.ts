@@ -32,7 +32,7 @@ import {
 } from './limits.ts'
 import { checkPublicUrl } from './public-url.ts'
 import { checkReplicas, type PeerOptions } from './replica-options.ts'
-import type { Authorities, TlsFiles } from './tls.ts'
+import { type Authorities, checkTlsFiles, type TlsFiles } from './tls.ts'
 
 /** The listener for callers. */
 export interface PublicOptions {
@@ -365,6 +365,7 @@ function checkAuth(auth: AuthOptions | undefined): void {
 function checkPublic(options: PublicOptions | undefined): void {
   if (options === undefined) return
   checkMembers('public', options, PUBLIC)
+  checkTlsFiles('public.tls', options.tls)
   const safe = options.tls !== undefined || options.plaintext === true || isLoopback(options.host ?? '127.0.0.1')
   checkSocket(options, 'public.')
   checkPublicUrl(options.url)
@@ -376,6 +377,7 @@ function checkPublic(options: PublicOptions | undefined): void {
 function checkControl(control: ControlOptions | undefined, edge: PublicOptions | undefined): void {
   if (control === undefined) return
   checkMembers('control', control, CONTROL)
+  checkTlsFiles('control.tls', control.tls)
   checkSocket(control, 'control.')
   if (control.plaintext === true) {
     demand(

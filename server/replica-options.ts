@@ -8,6 +8,7 @@ import type { StoreOptions } from './directory/store.ts'
 import { storeKindOf } from './directory/stores.ts'
 import { LEASE } from './limits.ts'
 import type { PeerTlsFiles } from './peer/tls.ts'
+import { checkTlsFiles } from './tls.ts'
 
 /** The listener for other replicas, and how they reach it. It uses mutual TLS. */
 export interface PeerOptions {
@@ -41,6 +42,7 @@ export function checkReplicas(directory: Directory | StoreOptions | undefined, p
   checkSocket(peer, 'peer.')
   demand(shared !== undefined, 'peer needs a directory that several servers share')
   demand(peer.tls !== undefined, 'peer.tls is required')
+  checkTlsFiles('peer.tls', peer.tls)
   const isDialled = peer.advertise === undefined || readDialled(peer.advertise) !== undefined
   demand(isDialled, 'peer.advertise must be host:port')
   const everywhere = EVERYWHERE.test(peer.host ?? '')

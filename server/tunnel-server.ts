@@ -7,6 +7,7 @@ import { parseCidrs } from '../protocol/base/address.ts'
 import { Events } from '../protocol/base/events.ts'
 import { detached } from '../protocol/base/guard.ts'
 import { demand } from '../protocol/base/limit.ts'
+import { checkMembers } from '../protocol/base/members.ts'
 import { ReplayBudget } from '../protocol/base/replay-budget.ts'
 import { patienceOf } from '../protocol/http/connection-set.ts'
 import { mount } from '../protocol/http/http1/mount.ts'
@@ -46,7 +47,7 @@ import { closeReplicas, openReplicas, openSharedRevocations, type Replicas } fro
 import type { DrainOptions, InstanceTargets, Server } from './server.ts'
 import { Sessions } from './sessions.ts'
 import { describeSession, type ServerStats, type SessionInfo, sumSessions } from './stats.ts'
-import type { TlsFiles } from './tls.ts'
+import { checkTlsFiles, type TlsFiles } from './tls.ts'
 
 const DEFAULT_GRACE_MS = 30_000
 
@@ -410,7 +411,10 @@ export class TunnelServer implements Server {
     over.abort()
   }
 
-  reload(fresh: { publicTls?: TlsFiles; controlTls?: TlsFiles } = {}): Promise<boolean> {
+  async reload(fresh: { publicTls?: TlsFiles; controlTls?: TlsFiles } = {}): Promise<boolean> {
+    checkMembers('', fresh, { publicTls: 'any', controlTls: 'any' })
+    checkTlsFiles('publicTls', fresh.publicTls)
+    checkTlsFiles('controlTls', fresh.controlTls)
     return this.#listeners.reload(fresh)
   }
 

@@ -2,12 +2,15 @@
 import { createPrivateKey, X509Certificate } from 'node:crypto'
 import { createSecureContext, getCACertificates, rootCertificates, type SecureContext } from 'node:tls'
 import { certificatesIn } from '../../protocol/base/certificates.ts'
+import { checkMembers, type Members } from '../../protocol/base/members.ts'
 
 /** A client certificate and its key, PEM. */
 export interface ClientCertificate {
   readonly cert: string | Buffer
   readonly key: string | Buffer
 }
+
+const PAIR: Members<ClientCertificate> = { cert: 'any', key: 'any' }
 
 interface TrustOptions {
   /** Authorities (PEM) to trust besides those of the system. */
@@ -22,6 +25,7 @@ interface TrustOptions {
 
 /** Made once and reused for every dial, since parsing a few hundred CAs takes time. Throws TypeError for a CA that cannot be read. */
 export function createTrust(options: TrustOptions): SecureContext {
+  checkMembers('tls', options.tls, PAIR)
   const given = options.ca === undefined ? [] : [options.ca].flat()
   const own = attempt('ca has no readable certificate (PEM)', () => given.flatMap(certificatesIn))
   const context = {

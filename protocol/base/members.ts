@@ -41,9 +41,8 @@ export function checkMembers(
     if (!Object.hasOwn(members, name)) throw unknownMember(prefix, name, { ...members, ...limits })
     const kind = KINDS[members[name]!]
     if (kind !== undefined && value !== undefined && !kind.is(value)) {
-      throw new TypeError(
-        `${prefix}${name} must be ${kind.name}, not ${Array.isArray(value) ? 'a list' : typeof value}`,
-      )
+      const given = Array.isArray(value) ? 'a list' : value === null ? 'null' : typeof value
+      throw new TypeError(`${prefix}${name} must be ${kind.name}, not ${given}`)
     }
   }
 }

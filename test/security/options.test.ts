@@ -179,6 +179,8 @@ const OBJECTS: [group: string, misspelt: string, meant: string, take: (more: obj
   ['auth.jwks.', 'fle', 'file', more => server({ auth: { jwks: { file: 'jwks.json', ...more } } })],
   ['auth.revocations.', 'files', 'file', revocations => server({ auth: { jwks: { keys: [] }, revocations } })],
   ['public.', 'tlsfolder', 'tlsFolder', more => server({ public: { port: 0, ...more } })],
+  ['public.tls.', 'ocps', 'ocsp', more => server({ public: { port: 0, tls: { ...tls, ...more } } })],
+  ['control.tls.', 'crt', 'cert', more => server({ control: { port: 0, tls: { ...tls, ...more } } })],
   ['control.', 'clientCA', 'clientCa', more => server({ control: { port: 0, tls, ...more } })],
   ['cors.', 'origin', 'origins', more => server({ cors: { origins: [], ...more } })],
   ['access.', 'runtime', 'runtimes', more => server({ access: { jwt, ...more } })],
@@ -191,10 +193,13 @@ const OBJECTS: [group: string, misspelt: string, meant: string, take: (more: obj
   ],
   ['directory.', 'usr', 'user', more => server({ directory: { ...redis, ...more } })],
   ['peer.', 'avertise', 'advertise', more => server({ directory: redis, peer: { port: 0, tls: peerTls, ...more } })],
+  ['peer.tls.', 'Ca', 'ca', more => server({ directory: redis, peer: { port: 0, tls: { ...peerTls, ...more } } })],
   ['inbox.', 'macs', 'mac', more => server({ inbox: { ...inbox, ...more } })],
   ['inbox.mac.', 'optonal', 'optional', more => server({ inbox: { ...inbox, mac: { file: 'mac', ...more } } })],
   ['hold.', 'tme', 'timeMs', more => server({ hold: more })],
   ['', 'allowCaller', 'allowCallers', client],
+  ['on.', 'conected', 'connected', on => client({ on })],
+  ['tls.', 'crt', 'cert', more => client({ tls: { ...tls, ...more } })],
   ['', 'onexchange', 'onExchange', router],
   ['', 'trustErors', 'trustErrors', more => createForwarder('http://127.0.0.1:1', more).close()],
   ['', 'eventSource', 'eventSources', gitopsRuntime],
@@ -239,6 +244,15 @@ test('C7: serveRouter refuses what it does not know', async () => {
     'did you mean trustedProxies?',
   )
   await expect(serveRouter({ routes, port: 0, http2: 'false' as never })).rejects.toThrow('http2 must be true or false')
+  const tls = { cert: '', key: '', ...{ requestcert: true } }
+  await expect(serveRouter({ routes, port: 0, tls })).rejects.toThrow(
+    'tls.requestcert is unknown: did you mean request',
+  )
+})
+
+test('C7: null is no text', () => {
+  const refusal = new TypeError('healthPath must be text, not null')
+  expect(() => server({ healthPath: null as never })).toThrow(refusal)
 })
 
 const authority = createAuthority()
@@ -256,9 +270,12 @@ describe.each(CERTIFICATES)('C7: %s', (_, make) => {
   test.each([0, -1, Number.NaN, Number.POSITIVE_INFINITY, ...NO_NUMBERS])('validDays %j', async validDays => {
     await expect(make({ validDays })).rejects.toThrow(/^validDays must be /)
   })
-  test.each([Number.NaN, Number.NEGATIVE_INFINITY, ...NO_NUMBERS])('now %j', async now => {
-    await expect(make({ now })).rejects.toThrow(/^now must be /)
-  })
+  test.each([Number.NaN, Number.NEGATIVE_INFINITY, -1, Date.UTC(10_000, 0), 1e17, ...NO_NUMBERS])(
+    'now %j',
+    async now => {
+      await expect(make({ now })).rejects.toThrow(/^now must be /)
+    },
+  )
   test('an unknown member', async () => {
     await expect(make({ validDay: 1 })).rejects.toThrow(new TypeError('validDay is unknown: did you mean validDays?'))
   })

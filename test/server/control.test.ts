@@ -75,6 +75,8 @@ test('client authorities are loaded again when their file changes, and a bad fil
   // Not all at once, since handshakes take time.
   expect(await before.message('drain')).toMatchObject({ afterMs: 0, deadlineMs: 30_000 })
   expect(await next.message('drain')).toMatchObject({ afterMs: 20, deadlineMs: 30_020 })
+  const unknown = [{ controlTLS: tls }, { controlTls: { ...tls, Ca: '' } }] as object[]
+  for (const fresh of unknown) await expect(server.reload(fresh)).rejects.toThrow(/is unknown: did you mean/)
   for (const fresh of [tls, { ...tls, ca: undefined }]) {
     await server.reload({ controlTls: fresh })
     ;(await openWebSocket(server, theirs)).terminate()
