@@ -35,7 +35,7 @@ export interface WriteOptions {
 }
 
 const MEMBERS: Members<WriteOptions> = { force: 'boolean', keepRights: 'boolean' }
-const FILE_MEMBERS: Members<OutputFile> = { path: 'string', text: 'any', secret: 'boolean' }
+const FILE_MEMBERS: Members<OutputFile> = { path: 'string', text: 'content', secret: 'boolean' }
 
 /** A file exists, and `force` was not given. */
 export class FileExistsError extends Error {

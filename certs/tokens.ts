@@ -34,7 +34,7 @@ export interface TokenOptions {
 }
 
 const MEMBERS: Members<TokenOptions> = {
-  key: 'any',
+  key: 'object',
   runtime: 'string',
   ttl: 'any',
   audience: 'string',

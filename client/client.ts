@@ -23,6 +23,7 @@ import {
   type ClientOptions,
   checkHello,
   checkOptions,
+  checkOptionTypes,
   type ResolvedClientOptions,
   readInboxKeys,
 } from './options.ts'
@@ -89,6 +90,7 @@ export class Client implements Tunnel, SessionKeeperOwner {
 
   /** Starts connecting at once. Throws TypeError for options that can never work. */
   constructor(options: ClientOptions) {
+    checkOptionTypes(options)
     this.#options = options
     this.#target = openTarget(options.target, safeLogger(options.logger))
     this.#checks = new TargetChecks(async ms => (await this.#target.check?.(ms)) ?? { targets: [], more: 0 })

@@ -18,7 +18,7 @@ import { SallyportError } from '../protocol/base/errors.ts'
 import { guardWith, safeLogger } from '../protocol/base/guard.ts'
 import type { Logger } from '../protocol/base/log.ts'
 import { Client } from './client.ts'
-import type { ClientOptions } from './options.ts'
+import { type ClientOptions, checkOptionTypes } from './options.ts'
 import type { Tunnel } from './tunnel.ts'
 
 export { type ErrorCode, SallyportError } from '../protocol/base/errors.ts'
@@ -72,6 +72,7 @@ const WARN_MS = 10_000
  * ```
  */
 export async function connect(options: ClientOptions): Promise<Tunnel> {
+  checkOptionTypes(options)
   const { signal, connectTimeoutMs = 0 } = options
   signal?.throwIfAborted()
   const tunnel = createTunnel(options)

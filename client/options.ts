@@ -147,45 +147,50 @@ const WINDOW_BYTES = 65_536
 
 const MEMBERS: Members<ClientOptions, typeof CONNECT_LIMITS> = {
   url: 'any',
-  connectTo: 'any',
+  connectTo: 'object',
   token: 'any',
   target: 'any',
-  ca: 'any',
+  ca: 'content',
   caOnly: 'boolean',
-  tls: 'any',
+  tls: 'object',
   tlsMin: 'string',
   inboxKeys: 'strings',
   allowCallers: 'strings',
-  cors: 'any',
+  cors: 'list',
   proxy: 'string',
-  signal: 'any',
+  signal: 'object',
   instance: 'string',
   audience: 'string',
   tracing: 'any',
-  backoff: 'any',
-  limits: 'any',
-  lookup: 'any',
-  logger: 'any',
-  layers: 'any',
+  backoff: 'object',
+  limits: 'object',
+  lookup: 'function',
+  logger: 'object',
+  layers: 'list',
   inspect: 'string',
-  onExchange: 'any',
-  on: 'any',
-  random: 'any',
+  onExchange: 'function',
+  on: 'object',
+  random: 'function',
 }
 
-const EVENTS: Members<TunnelEvents> = {
-  connected: 'any',
-  disconnected: 'any',
-  draining: 'any',
-  standing: 'any',
-  reconnecting: 'any',
-  refused: 'any',
+const EVENTS: Members<NonNullable<ClientOptions['on']>> = {
+  connected: 'function',
+  disconnected: 'function',
+  draining: 'function',
+  standing: 'function',
+  reconnecting: 'function',
+  refused: 'function',
+}
+
+/** Throws a TypeError for a member that is unknown, or of another type. */
+export function checkOptionTypes(options: ClientOptions): void {
+  checkMembers('', options, MEMBERS, CONNECT_LIMITS)
+  checkMembers('on', options.on, EVENTS)
 }
 
 /** Throws TypeError. `announcement` holds the rules of the target. */
 export function checkOptions(options: ClientOptions, announcement: Announcement): ResolvedClientOptions {
-  checkMembers('', options, MEMBERS, CONNECT_LIMITS)
-  checkMembers('on', options.on, EVENTS)
+  checkOptionTypes(options)
   const { token, proxy } = options
   if (typeof token !== 'function' && (typeof token !== 'string' || token.trim() === '')) {
     throw new TypeError('token is missing: give a JWT, or a function that returns one')

@@ -28,14 +28,14 @@ export interface ForwarderOptions extends UpstreamsOptions {
 
 const MEMBERS: Members<ForwarderOptions, typeof UPSTREAM_LIMITS> = {
   host: 'string',
-  timeouts: 'any',
-  limits: 'any',
-  tls: 'any',
+  timeouts: 'object',
+  limits: 'object',
+  tls: 'object',
   trustErrors: 'boolean',
-  retries: 'any',
-  cors: 'any',
-  resolve: 'any',
-  logger: 'any',
+  retries: 'object',
+  cors: 'object',
+  resolve: 'object',
+  logger: 'object',
 }
 
 /** One target, without a table. */

@@ -35,8 +35,8 @@ const MEMBERS: Members<GitopsRuntimeOptions> = {
   appProxy: 'string',
   workflows: 'string',
   inbox: 'string',
-  resolve: 'any',
-  logger: 'any',
+  resolve: 'object',
+  logger: 'object',
 }
 
 /** Largest body that GitHub sends. */

@@ -36,10 +36,10 @@ export interface RouterOptions extends UpstreamsOptions {
 }
 
 export const ROUTER_MEMBERS: Members<RouterOptions, typeof UPSTREAM_LIMITS> = {
-  routes: 'any',
-  resolve: 'any',
-  logger: 'any',
-  onExchange: 'any',
+  routes: 'object',
+  resolve: 'object',
+  logger: 'object',
+  onExchange: 'function',
 }
 
 /** Options of `Router.attach`: which proxies the router trusts, and which requests it takes. */
@@ -53,7 +53,7 @@ export interface AttachOptions {
   serves?: ((authority: string) => boolean) | undefined
 }
 
-const ATTACH_MEMBERS: Members<AttachOptions> = { trustedProxies: 'strings', serves: 'any' }
+const ATTACH_MEMBERS: Members<AttachOptions> = { trustedProxies: 'strings', serves: 'function' }
 
 /** Exchanges and connections of a router. */
 export interface RouterStats {
@@ -157,9 +157,9 @@ export function createRouter(options: RouterOptions): Router {
       upstreams: upstreams.stats(),
       ...bodyBytes,
     }),
-    attach: (httpServer, options) => {
+    attach: (httpServer, options = {}) => {
       checkMembers('', options, ATTACH_MEMBERS)
-      const { trustedProxies = [], serves = () => true } = options ?? {}
+      const { trustedProxies = [], serves = () => true } = options
       return mount(httpServer, {
         handler: withListenerLayers(handler, parseCidrs(trustedProxies), recordRefused(onExchange)),
         serves,

@@ -44,23 +44,23 @@ const MEMBERS: Members<RouterServiceOptions, typeof UPSTREAM_LIMITS> = {
   host: 'string',
   port: 'number',
   fd: 'number',
-  tls: 'any',
+  tls: 'object',
   trustedProxies: 'strings',
   http2: 'boolean',
-  limits: 'any',
-  tracing: 'any',
+  limits: 'object',
+  tracing: 'object',
   maxConnections: 'number',
 }
 
 const TLS: Members<NonNullable<ListenerOptions['tls']>> = {
   key: 'any',
-  cert: 'any',
-  ca: 'any',
+  cert: 'content',
+  ca: 'content',
   requestCert: 'boolean',
   rejectUnauthorized: 'boolean',
   minVersion: 'string',
   secureOptions: 'number',
-  ocsp: 'any',
+  ocsp: 'object',
 }
 
 /** A router with a listener of its own. */

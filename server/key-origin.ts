@@ -3,7 +3,7 @@ import { checkDurations } from '../protocol/base/durations.ts'
 import { checkMembers, type Members } from '../protocol/base/members.ts'
 import type { KeyOrigin } from './auth/key-source.ts'
 
-const FETCHED: Members<Extract<KeyOrigin, { url: string }>> = { url: 'string', ca: 'any', coolDownMs: 'number' }
+const FETCHED: Members<Extract<KeyOrigin, { url: string }>> = { url: 'string', ca: 'content', coolDownMs: 'number' }
 
 /** A key set that is given by value may have further members. Throws a TypeError that names what is wrong. */
 export function checkKeyOrigin(group: string, origin: KeyOrigin): void {

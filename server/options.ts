@@ -157,7 +157,10 @@ export interface ServerOptions extends LimitOptions<typeof DRAIN_TIMES> {
   readonly layers?: readonly Layer[] | undefined
   /** Called once for each exchange, when it is over. */
   readonly onExchange?: ((record: ExchangeRecord) => void) | undefined
-  /** Milliseconds since 1970. Default `Date.now`. */
+  /**
+   * Decides which tokens and revocations are in force: milliseconds since 1970. What it returns at the start must be between the years
+   * 1973 and 5138, so that one in seconds or microseconds is refused. Without a number later on, all tokens are refused. Default `Date.now`.
+   */
   readonly clock?: (() => number) | undefined
   /** Knows which server serves which runtime. Default: in memory, for a single server. With Redis, several servers act as one. */
   readonly directory?: Directory | RedisOptions | undefined
@@ -209,57 +212,57 @@ export interface ResolvedServerOptions extends LimitValues<typeof DRAIN_TIMES> {
 }
 
 const MEMBERS: Members<ServerOptions, typeof DRAIN_TIMES> = {
-  public: 'any',
+  public: 'object',
   control: 'any',
   domains: 'strings',
   ownHosts: 'boolean',
-  auth: 'any',
+  auth: 'object',
   access: 'any',
   trustedProxies: 'strings',
-  cors: 'any',
+  cors: 'object',
   healthPath: 'string',
-  limits: 'any',
-  hold: 'any',
+  limits: 'object',
+  hold: 'object',
   replica: 'string',
   reusePort: 'boolean',
-  signal: 'any',
-  logger: 'any',
-  layers: 'any',
-  onExchange: 'any',
-  clock: 'any',
-  directory: 'any',
-  peer: 'any',
-  inbox: 'any',
-  tracing: 'any',
-  record: 'any',
+  signal: 'object',
+  logger: 'object',
+  layers: 'list',
+  onExchange: 'function',
+  clock: 'function',
+  directory: 'object',
+  peer: 'object',
+  inbox: 'object',
+  tracing: 'object',
+  record: 'function',
 }
 const AUTH: Members<AuthOptions> = {
-  jwks: 'any',
+  jwks: 'object',
   issuer: 'string',
   audience: 'string',
   runtimeClaim: 'string',
   algorithms: 'strings',
   clockToleranceS: 'number',
-  revocations: 'any',
-  isRevoked: 'any',
+  revocations: 'object',
+  isRevoked: 'function',
 }
-const REVOCATIONS: Members<RevocationSources> = { file: 'string', url: 'string', ca: 'any' }
+const REVOCATIONS: Members<RevocationSources> = { file: 'string', url: 'string', ca: 'content' }
 const PUBLIC: Members<PublicOptions> = {
   host: 'string',
   port: 'number',
   fd: 'number',
-  tls: 'any',
+  tls: 'object',
   tlsFolder: 'string',
   plaintext: 'boolean',
   url: 'string',
-  limits: 'any',
+  limits: 'object',
 }
 const CONTROL: Members<ControlOptions> = {
   host: 'string',
   port: 'number',
   fd: 'number',
-  tls: 'any',
-  clientCa: 'any',
+  tls: 'object',
+  clientCa: 'content',
   plaintext: 'boolean',
   hostName: 'string',
   tlsMin: 'string',
@@ -268,9 +271,9 @@ const CONTROL: Members<ControlOptions> = {
 
 const INBOX_MEMBERS: Members<InboxOptions, typeof INBOX> = {
   url: 'string',
-  password: 'any',
-  ca: 'any',
-  mac: 'any',
+  password: 'object',
+  ca: 'content',
+  mac: 'object',
   plaintext: 'boolean',
 }
 
@@ -289,7 +292,9 @@ export function resolveOptions(options: ServerOptions): ResolvedServerOptions {
   checkControl(control, options.public)
   checkReplicas(options.directory, options.peer)
   const access = [options.access ?? []].flat()
+  demand(options.access === undefined || access.length > 0, 'access is empty: leave it out if everybody may call')
   checkAccess(access, options.auth.audience ?? 'sallyport', options.public?.tls !== undefined)
+  demand((options.domains?.length ?? 0) > 0, 'domains is empty: runtimes are reached as <runtime>.<domain>')
   for (const domain of options.domains) demand(DOMAIN.test(domain), `domains: ${domain} is not a domain name`)
   demand(options.healthPath?.startsWith('/') ?? true, 'healthPath must begin with /')
   const domains = options.domains.map(domain => domain.toLowerCase())
@@ -321,7 +326,7 @@ export function resolveOptions(options: ServerOptions): ResolvedServerOptions {
     logger: safeLogger(options.logger),
     layers: options.layers ?? [],
     onExchange: hook('onExchange', options.onExchange, safeLogger(options.logger)),
-    clock: options.clock ?? Date.now,
+    clock: checkClock(options.clock),
     directory: options.directory,
     peer: options.peer,
     inbox: checkInboxOptions(options.inbox),
@@ -330,17 +335,24 @@ export function resolveOptions(options: ServerOptions): ResolvedServerOptions {
   }
 }
 
+/** In ms, as times that a clock in seconds, microseconds, or since the start of the process does not show. */
+const [EARLIEST_MS, LATEST_MS] = [1e11, 1e14]
+
+function checkClock(clock: () => number = Date.now): () => number {
+  const now: unknown = clock()
+  const isTime = typeof now === 'number' && now >= EARLIEST_MS && now <= LATEST_MS
+  demand(isTime, `clock must return the time in ms since 1970, not ${String(now)}`)
+  return clock
+}
+
 /** Checks a time that clients are told, or wait for. It may be a day at most. Throws a TypeError. */
 export function checkGrace(name: string, ms: number): number {
   return checkDuration(name, ms, 0, MAX_DURATION_MS)
 }
 
 function checkAuth(auth: AuthOptions | undefined): void {
-  demand(
-    auth?.jwks !== undefined && auth.jwks !== null,
-    'auth.jwks is required: without keys, no token can be verified',
-  )
   checkMembers('auth', auth, AUTH)
+  demand(auth?.jwks !== undefined, 'auth.jwks is required: without keys, no token can be verified')
   checkMembers('auth.revocations', auth.revocations, REVOCATIONS)
   const { jwks } = auth
   const known = typeof jwks === 'object' && ('keys' in jwks || 'file' in jwks || 'url' in jwks)

@@ -24,7 +24,7 @@ export interface PeerOptions {
   readonly tls: PeerTlsFiles
 }
 
-const PEER: Members<PeerOptions> = { host: 'string', port: 'number', fd: 'number', advertise: 'string', tls: 'any' }
+const PEER: Members<PeerOptions> = { host: 'string', port: 'number', fd: 'number', advertise: 'string', tls: 'object' }
 
 /** Throws a TypeError that names the option that is wrong. */
 export function checkReplicas(directory: Directory | StoreOptions | undefined, peer: PeerOptions | undefined): void {

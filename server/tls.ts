@@ -27,7 +27,7 @@ export function checkTlsFiles(group: string, files: TlsFiles | undefined): void 
   checkMembers(group, files, MEMBERS)
 }
 
-const MEMBERS: Members<TlsFiles> = { cert: 'any', key: 'any', ca: 'any', ocsp: 'any' }
+const MEMBERS: Members<TlsFiles> = { cert: 'content', key: 'content', ca: 'content', ocsp: 'object' }
 
 export type Authorities = Pem | readonly Pem[] | { readonly file: string }
 

@@ -412,7 +412,7 @@ export class TunnelServer implements Server {
   }
 
   async reload(fresh: { publicTls?: TlsFiles; controlTls?: TlsFiles } = {}): Promise<boolean> {
-    checkMembers('', fresh, { publicTls: 'any', controlTls: 'any' })
+    checkMembers('', fresh, { publicTls: 'object', controlTls: 'object' })
     checkTlsFiles('publicTls', fresh.publicTls)
     checkTlsFiles('controlTls', fresh.controlTls)
     return this.#listeners.reload(fresh)

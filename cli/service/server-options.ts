@@ -19,6 +19,7 @@ export function serverOptions(
 ): ServerOptions {
   const publicTls = tlsFiles(config['public.tls.cert'], config['public.tls.key'], config['public.tls.ocsp'])
   const clientCa = config['control.tls.client-ca']
+  const access = callers.flatMap(one => accessOptions(one) ?? [])
   return {
     public: {
       ...config['public.listen'],
@@ -55,7 +56,7 @@ export function serverOptions(
       algorithms: config['auth.algorithms'],
       clockToleranceS: config['auth.clock-tolerance'] / 1000,
     },
-    access: callers.flatMap(one => accessOptions(one) ?? []),
+    access: access.length === 0 ? undefined : access,
     trustedProxies: config['trusted-proxies'],
     cors: config['public.cors.origins'] && { origins: config['public.cors.origins'] },
     limits: limitOptions(SERVER_LIMITS, config),

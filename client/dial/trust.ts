@@ -10,7 +10,7 @@ export interface ClientCertificate {
   readonly key: string | Buffer
 }
 
-const PAIR: Members<ClientCertificate> = { cert: 'any', key: 'any' }
+const PAIR: Members<ClientCertificate> = { cert: 'content', key: 'content' }
 
 interface TrustOptions {
   /** Authorities (PEM) to trust besides those of the system. */

@@ -129,12 +129,16 @@ export function followed(result: unknown, failed: (error: unknown) => void): voi
   if ('then' in result && typeof result.then === 'function') result.then(undefined, failed)
 }
 
+const LEVELS = ['debug', 'info', 'warn', 'error'] as const
+
 /**
- * Wraps an embedder's logger. Errors that it throws are dropped, since there is nowhere left to report them, and
+ * Wraps an embedder's logger; anything else is a TypeError. Errors that it throws are dropped, since there is nowhere left to report them, and
  * {@link PacedLogger} limits how often each line is written.
  */
 export function safeLogger(logger: Logger | undefined): Logger {
   if (logger === undefined || logger === noLogger || logger instanceof PacedLogger) return logger ?? noLogger
+  const isLogger = LEVELS.every(level => typeof logger?.[level] === 'function')
+  if (!isLogger) throw new TypeError(`logger must have the functions ${LEVELS.join(', ')}`)
   return new PacedLogger(new SafeLogger(logger))
 }
 

@@ -2,7 +2,7 @@
 import { isRecord } from './is-record.ts'
 import { nearest } from './nearest.ts'
 
-/** The check of a member, by its type. `any`: where it is used. */
+/** The check of a member, by its type. `any`: where it is used, except that it is not `null`. */
 type Kind<T> = [T] extends [boolean]
   ? 'boolean'
   : [T] extends [number]
@@ -11,7 +11,20 @@ type Kind<T> = [T] extends [boolean]
       ? 'string'
       : [T] extends [readonly string[]]
         ? 'strings'
-        : 'any'
+        : [T] extends [readonly unknown[]]
+          ? 'list'
+          : [T] extends [(...args: never) => unknown]
+            ? 'function'
+            : [T] extends [object]
+              ? [Extract<T, readonly unknown[]>] extends [never]
+                ? 'object'
+                : 'any'
+              : [T] extends [Content | readonly Content[]]
+                ? 'content'
+                : 'any'
+
+/** Text or bytes, or the file that holds them. */
+type Content = string | Uint8Array | { readonly file: string }
 
 /** All members of `O` but those of a schema `S` of limits, which is checked elsewhere. */
 export type Members<O, S = object> = { readonly [K in Exclude<keyof O, keyof S>]-?: Kind<NonNullable<O[K]>> }
@@ -24,27 +37,43 @@ const KINDS: Readonly<Record<string, { is: (value: unknown) => boolean; name: st
     is: value => Array.isArray(value) && value.every(one => typeof one === 'string'),
     name: 'a list of texts',
   },
+  list: { is: Array.isArray, name: 'a list' },
+  function: { is: value => typeof value === 'function', name: 'a function' },
+  object: { is: isRecord, name: 'an object' },
+  content: { is: value => [value].flat().every(isContent), name: 'text, bytes or a file' },
+  any: { is: value => value !== null, name: 'given or left out' },
 }
 
-/** Throws a TypeError that names the member that is unknown or has another type. `group`: path of the object, if it is a member itself. */
+/**
+ * Throws a TypeError that names the member that is unknown, `null` or of another type: `null` would otherwise be as good as absent, which may
+ * switch off a guard that its owner meant to set. `group`: path of the object, if it is a member itself, and may be absent.
+ */
 export function checkMembers(
   group: string,
   given: object | undefined,
   members: Readonly<Record<string, string>>,
   limits: object = {},
 ): void {
-  if (given === undefined) return
-  if (!isRecord(given)) throw new TypeError(`${group || 'the options'} must be an object`)
+  if (given === undefined && group !== '') return
+  if (!isRecord(given)) throw new TypeError(`${group || 'the options'} must be an object, not ${kindOf(given)}`)
   const prefix = group === '' ? '' : `${group}.`
   for (const [name, value] of Object.entries(given)) {
     if (Object.hasOwn(limits, name)) continue
     if (!Object.hasOwn(members, name)) throw unknownMember(prefix, name, { ...members, ...limits })
     const kind = KINDS[members[name]!]
     if (kind !== undefined && value !== undefined && !kind.is(value)) {
-      const given = Array.isArray(value) ? 'a list' : value === null ? 'null' : typeof value
-      throw new TypeError(`${prefix}${name} must be ${kind.name}, not ${given}`)
+      throw new TypeError(`${prefix}${name} must be ${kind.name}, not ${kindOf(value)}`)
     }
   }
+}
+
+function isContent(value: unknown): boolean {
+  return typeof value === 'string' || value instanceof Uint8Array || (isRecord(value) && typeof value.file === 'string')
+}
+
+function kindOf(value: unknown): string {
+  if (value === null) return 'null'
+  return Array.isArray(value) ? 'a list' : typeof value
 }
 
 export function unknownMember(prefix: string, name: string, known: object): TypeError {

@@ -28,7 +28,7 @@ export interface Tracing {
   readonly parentBased: boolean
 }
 
-const MEMBERS: Members<TracingOptions, typeof TRACING> = { tracer: 'any', parentBased: 'boolean' }
+const MEMBERS: Members<TracingOptions, typeof TRACING> = { tracer: 'object', parentBased: 'boolean' }
 
 /** Throws TypeError. */
 export function resolveTracing(options: TracingOptions | undefined): Tracing | undefined {

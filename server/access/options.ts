@@ -53,20 +53,20 @@ export interface ForwardAuth {
 }
 
 const MEMBERS: Members<AccessOptions> = {
-  jwt: 'any',
-  forwardAuth: 'any',
-  clientCa: 'any',
+  jwt: 'object',
+  forwardAuth: 'object',
+  clientCa: 'content',
   runtimes: 'strings',
   open: 'strings',
 }
 const JWT: Members<CallerTokens> = {
-  jwks: 'any',
+  jwks: 'object',
   issuer: 'string',
   audience: 'string',
   runtimeClaim: 'string',
   forward: 'boolean',
 }
-const FORWARD_AUTH: Members<ForwardAuth> = { url: 'string', ca: 'any', headers: 'strings', timeoutMs: 'number' }
+const FORWARD_AUTH: Members<ForwardAuth> = { url: 'string', ca: 'content', headers: 'strings', timeoutMs: 'number' }
 
 export const FORWARD_AUTH_MS = 5000
 const MAX_SETS = 32

@@ -63,9 +63,10 @@ export function checkValidity(
   const exp = numberClaim(payload, 'exp')
   if (exp === undefined) throw new TokenRefused('exp', 'the token has no exp')
   const expiresAt = Math.min(exp, MAX_DATE_S)
-  if (nowS >= expiresAt + clockToleranceS) throw new TokenRefused('expired', 'the token has expired')
+  // Written so that a time that is no number refuses.
+  if (!(nowS < expiresAt + clockToleranceS)) throw new TokenRefused('expired', 'the token has expired')
   const notBefore = numberClaim(payload, 'nbf')
-  if (notBefore !== undefined && nowS < notBefore - clockToleranceS) {
+  if (notBefore !== undefined && !(nowS >= notBefore - clockToleranceS)) {
     throw new TokenRefused('nbf', 'the token is not valid yet')
   }
   numberClaim(payload, 'iat')

@@ -82,7 +82,8 @@ export class Revocations {
   }
 
   #holds({ until }: Revocation): boolean {
-    return until === undefined || until > this.#now() / 1000
+    // Written so that without a time, the rule stays in force.
+    return until === undefined || !(until <= this.#now() / 1000)
   }
 }
 

@@ -28,9 +28,9 @@ export interface RedisOptions extends LimitOptions<typeof LEASE> {
 const MEMBERS: Members<RedisOptions, typeof LEASE> = {
   url: 'string',
   user: 'string',
-  password: 'any',
-  sentinel: 'any',
-  ca: 'any',
+  password: 'content',
+  sentinel: 'object',
+  ca: 'content',
   prefix: 'string',
 }
 
@@ -38,7 +38,7 @@ const MEMBERS: Members<RedisOptions, typeof LEASE> = {
 export function checkRedis(options: RedisOptions): void {
   const { url, sentinel } = options
   checkMembers('directory', options, MEMBERS, LEASE)
-  checkMembers('directory.sentinel', sentinel, { user: 'string', password: 'any' })
+  checkMembers('directory.sentinel', sentinel, { user: 'string', password: 'content' })
   try {
     readPlace(url)
   } catch (error) {

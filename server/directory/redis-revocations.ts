@@ -211,7 +211,7 @@ export class RedisRevocations implements SharedRevocations {
     // One that was added here during the exchange is not lost, even if Redis still has its removal.
     const isGone = (text: string) => removed.has(text) && !this.#unsent.has(text)
     const isLost = (text: string, { until }: Revocation) =>
-      !rules.has(text) && !isGone(text) && (until === undefined || until > keptS)
+      !rules.has(text) && !isGone(text) && (until === undefined || !(until <= keptS))
     const lost = [...this.#known].filter(([text, rule]) => isLost(text, rule))
     this.#adopt(new Map([...rules, ...lost]), odd)
     if (lost.length > 0 && again) await this.#exchange('fill', entriesOf(lost), false)

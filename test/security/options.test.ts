@@ -2,8 +2,9 @@
  * C7: every number that an embedder can pass has a documented meaning or is a TypeError that names it, before anything
  * listens.
  */
+import { globSync, readFileSync } from 'node:fs'
 import { createServer } from 'node:http'
-import { afterEach, describe, expect, test } from 'vitest'
+import { afterEach, describe, expect, test, vi } from 'vitest'
 import {
   createAuthority,
   createClientCertificate,
@@ -14,16 +15,25 @@ import {
   writeFiles,
 } from '../../certs/index.ts'
 import { BACKOFF_LIMITS } from '../../client/dial/backoff.ts'
-import { type ClientOptions, createTunnel } from '../../client/index.ts'
+import { type ClientOptions, connect, createTunnel, diagnose } from '../../client/index.ts'
 import { CLIENT_SESSION_LIMITS, CONNECT_LIMITS } from '../../client/limits.ts'
 import { DESCRIPTOR, type Limit, type Limits, PORT, rangeOf, readLimit } from '../../protocol/base/limit.ts'
+import { noLogger } from '../../protocol/base/log.ts'
+import { checkMembers } from '../../protocol/base/members.ts'
 import { HTTP_LIMITS, LISTENER_LIMITS } from '../../protocol/http/limits.ts'
 import { listen } from '../../protocol/http/listener.ts'
 import { createTracer } from '../../protocol/trace/tracer.ts'
 import { createForwarder, createRouter, gitopsRuntime, serveRouter } from '../../router/index.ts'
 import { UPSTREAM_LIMITS } from '../../router/upstream/upstreams.ts'
+import { RevocationStore } from '../../server/auth/revocation-store.ts'
+import { createServer as createTunnelServer } from '../../server/index.ts'
 import { DRAIN_TIMES, HOLD_LIMITS, LEASE, SERVER_LIMITS } from '../../server/limits.ts'
 import { resolveOptions, type ServerOptions } from '../../server/options.ts'
+
+vi.mock(import('../../protocol/base/members.ts'), async actual => {
+  const there = await actual()
+  return { ...there, checkMembers: vi.fn(there.checkMembers) }
+})
 
 const open: (() => unknown)[] = []
 afterEach(async () => {
@@ -163,7 +173,7 @@ test.each<[string, () => unknown]>([
   ['onExchange', () => router({ onExchange: 5 })],
   ['onExchange', () => client({ onExchange: 5 as never })],
 ])('%s that is no function is refused at the call', (name, call) => {
-  expect(call).toThrow(new TypeError(`${name} must be a function`))
+  expect(call).toThrow(new TypeError(`${name} must be a function, not number`))
 })
 
 const inbox = { url: 'sqlite:/nowhere' }
@@ -171,6 +181,7 @@ const jwt = { jwks: { keys: [] }, audience: 'callers' }
 const forwardAuth = { url: 'http://127.0.0.1:1' }
 
 /** Objects of options, with a function that uses one. Each refuses what it does not know, and a type that would switch a guard on or off. */
+const authority = await createAuthority()
 const OBJECTS: [group: string, misspelt: string, meant: string, take: (more: object) => unknown][] = [
   ['', 'acces', 'access', server],
   ['auth.', 'isuer', 'issuer', more => server({ auth: { jwks: { keys: [] }, ...more } })],
@@ -255,15 +266,11 @@ test('C7: null is no text', () => {
   expect(() => server({ healthPath: null as never })).toThrow(refusal)
 })
 
-const authority = createAuthority()
 const CERTIFICATES: [string, (more: object) => Promise<unknown>][] = [
   ['createAuthority', more => createAuthority(more)],
-  [
-    'createServerCertificate',
-    async more => createServerCertificate(await authority, { hosts: ['a.example'], ...more }),
-  ],
-  ['createClientCertificate', async more => createClientCertificate(await authority, { runtime: 'demo', ...more })],
-  ['createReplicaCertificate', async more => createReplicaCertificate(await authority, more)],
+  ['createServerCertificate', more => createServerCertificate(authority, { hosts: ['a.example'], ...more })],
+  ['createClientCertificate', more => createClientCertificate(authority, { runtime: 'demo', ...more })],
+  ['createReplicaCertificate', more => createReplicaCertificate(authority, more)],
 ]
 
 describe.each(CERTIFICATES)('C7: %s', (_, make) => {
@@ -293,4 +300,93 @@ test('C7: writeFiles refuses what it does not know', async () => {
   const file = { path: '/nowhere/a', text: '', secret: true }
   await expect(writeFiles([file], { forced: true } as object)).rejects.toThrow('forced is unknown: did you mean force?')
   await expect(writeFiles([{ ...file, secret: 'no' as never }])).rejects.toThrow('secret must be true or false')
+})
+
+const { privateJwk: key } = await createKeys()
+const store = () => new RevocationStore({}, undefined, noLogger, Date.now)
+const tracer = createTracer(() => {})
+/** What uses each object of options. */
+const TAKEN: [group: string, take: (more: object) => unknown][] = [
+  ...OBJECTS.map(([group, , , take]): [string, typeof take] => [group, take]),
+  ...CERTIFICATES.map(([, make]): [string, typeof make] => ['', make]),
+  ['tracing.', more => server({ tracing: { tracer, ...more } })],
+  ['', more => serveRouter({ routes, port: 0, ...more }).then(made => made.close())],
+  ['tls.', more => serveRouter({ routes, port: 0, tls: { ...tls, ...more } })],
+  ['', more => createToken({ key, runtime: 'demo', ...more })],
+  ['', more => writeFiles([], more)],
+  ['', more => writeFiles([{ path: '/nowhere/a', text: '', secret: true, ...more }])],
+  ['', more => store().add({ runtime: 'demo', ...more })],
+]
+
+/** All tables of members that a call uses for the group. */
+async function tablesOf(group: string, take: (more: object) => unknown): Promise<object[]> {
+  vi.mocked(checkMembers).mockClear()
+  await Promise.resolve({})
+    .then(take)
+    .catch(() => {})
+  const calls = vi.mocked(checkMembers).mock.calls.filter(([name]) => name === group.replace(/\.$/, ''))
+  return calls.map(([, , members]) => members)
+}
+
+const seen = new Set<object>()
+const members: [path: string, kind: string, take: (value: unknown) => unknown][] = []
+for (const [group, take] of TAKEN) {
+  for (const table of await tablesOf(group, take)) {
+    if (seen.has(table)) continue
+    seen.add(table)
+    for (const [name, kind] of Object.entries(table))
+      members.push([group + name, kind, value => take({ [name]: value })])
+  }
+}
+
+describe('C7: no member of any object of options takes', () => {
+  test.each(members)('null for %s, which would be as good as absent', async (path, _, take) => {
+    const refusal = expect.objectContaining({ name: 'TypeError', message: expect.stringContaining(`${path} must be`) })
+    await expect(Promise.resolve(null).then(take)).rejects.toEqual(refusal)
+  })
+
+  test.each(members)('another type for %s (%s)', async (path, kind, take) => {
+    const refusal = expect.objectContaining({
+      name: 'TypeError',
+      message: kind === 'any' ? expect.any(String) : expect.stringContaining(path),
+    })
+    await expect(Promise.resolve(kind === 'boolean' ? 5 : true).then(take)).rejects.toEqual(refusal)
+  })
+})
+
+test('C7: the members above are those of all tables', () => {
+  const files = globSync('{certs,client,protocol,router,server,tracing}/**/*.ts')
+  const declared = files.flatMap(file => [...readFileSync(file, 'utf8').matchAll(/^(?:export )?const \w+: Members</gm)])
+  const named = [...seen].filter(table => Object.keys(table).length > 0)
+  expect(named.length).toBeGreaterThanOrEqual(declared.length)
+})
+
+test.each<[string, () => unknown]>([
+  ['createServer', () => createTunnelServer(undefined as never)],
+  ['createTunnel', () => createTunnel(undefined as never)],
+  ['connect', () => connect(undefined as never)],
+  ['diagnose', () => diagnose(undefined as never)],
+  ['createRouter', () => createRouter(undefined as never)],
+  ['serveRouter', () => serveRouter(undefined as never)],
+  ['createToken', () => createToken(undefined as never)],
+])('C7: %s without options says so', async (_, call) => {
+  const refusal = new TypeError('the options must be an object, not undefined')
+  await expect(Promise.resolve().then(call)).rejects.toEqual(refusal)
+})
+
+test('C7: an empty list of rules is not taken for none', () => {
+  expect(() => server({ access: [] })).toThrow('access is empty')
+  expect(() => server({ domains: [] })).toThrow('domains is empty')
+})
+
+test.each<[string, () => unknown]>([
+  ['seconds', () => Date.now() / 1000],
+  ['microseconds', () => Date.now() * 1000],
+  ['times since the start', () => performance.now()],
+  ['a text', Date],
+  ['a Date', () => new Date()],
+  ['NaN', () => Number.NaN],
+  ['nothing', () => {}],
+])('C7: a clock of %s is refused', (_, clock) => {
+  expect(() => server({ clock: clock as never })).toThrow(/^clock must return the time in ms since 1970/)
 })

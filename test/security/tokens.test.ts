@@ -111,7 +111,7 @@ describe('J1 algorithms and keys', () => {
   test('HS* cannot be configured', async () => {
     const { keys: made } = await makeWorld()
     const auth = { jwks: made.jwks, algorithms: ['HS256'] }
-    await expect(createServer({ control: 'off', domains: [], auth })).rejects.toThrow(TypeError)
+    await expect(createServer({ control: 'off', domains: ['example.com'], auth })).rejects.toThrow(TypeError)
   })
 
   test('an algorithm that is not on the list is refused', async () => {
@@ -556,6 +556,12 @@ test('J5 degenerate signatures are refused', async () => {
   }
 })
 
+test('J6 without a time, no token is valid', () => {
+  const rules = { issuer: undefined, audience: 'sallyport', runtimeClaim: 'sub', clockToleranceS: 30, reserved: [] }
+  expect(() => readClaims({ ...CLAIMS, exp: 2 ** 40 }, rules, Number.NaN)).toThrow('the token has expired')
+  expect(() => readClaims({ ...CLAIMS, nbf: 0 }, rules, Number.NaN)).toThrow(TokenRefused)
+})
+
 describe('J6 claims', () => {
   const rules = {
     issuer: 'https://issuer.example',
@@ -638,7 +644,7 @@ describe('J6 claims', () => {
   test('a skew of more than 60 s cannot be configured', async () => {
     const { keys: made } = await makeWorld()
     const auth = { jwks: made.jwks, clockToleranceS: 61 }
-    await expect(createServer({ control: 'off', domains: [], auth })).rejects.toThrow(TypeError)
+    await expect(createServer({ control: 'off', domains: ['example.com'], auth })).rejects.toThrow(TypeError)
   })
 
   test('a payload that is not an object is refused', async () => {

@@ -15,6 +15,7 @@ const CONTROL = ['test/security/control.test.ts']
 const DOORS = ['test/security/doors.test.ts']
 const CERTIFICATES = ['test/security/certificates.test.ts']
 const TOKENS = ['test/security/tokens.test.ts']
+const OPTIONS = ['test/security/options.test.ts']
 const YAMUX = ['test/security/yamux.test.ts']
 const ROUTER = ['test/security/router.test.ts']
 const CAPTURED_NAMES = ['test/router/upstream/captured-names.test.ts']
@@ -633,8 +634,23 @@ export const MUTATIONS: readonly Mutation[] = [
   },
   {
     defence: 'expiry',
-    edits: [['server/auth/claims.ts', 'if (nowS >= expiresAt + clockToleranceS) throw', 'if (false) throw']],
+    edits: [['server/auth/claims.ts', 'if (!(nowS < expiresAt + clockToleranceS)) throw', 'if (false) throw']],
     tests: TOKENS,
+  },
+  {
+    defence: 'without a time, every token is refused',
+    edits: [['server/auth/claims.ts', '!(nowS < expiresAt + clockToleranceS)', 'nowS >= expiresAt + clockToleranceS']],
+    tests: TOKENS,
+  },
+  {
+    defence: 'a clock in seconds is refused',
+    edits: [['server/options.ts', "typeof now === 'number' && now >= EARLIEST_MS && now <= LATEST_MS", 'true']],
+    tests: OPTIONS,
+  },
+  {
+    defence: 'an option is not null',
+    edits: [['protocol/base/members.ts', 'value !== undefined && !kind.is(value)', 'value != null && !kind.is(value)']],
+    tests: OPTIONS,
   },
   {
     defence: 'a token has an exp',

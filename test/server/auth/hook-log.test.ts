@@ -14,7 +14,7 @@ test('a revocation hook that fails for every session is reported once in a while
   const logger: Logger = { debug: note, info: note, warn: note, error: note }
   const isRevoked = () => Promise.reject(new Error('away'))
   const auth = { jwks: keys.jwks, isRevoked }
-  const settings = resolveOptions({ control: 'off', domains: [], auth, logger })
+  const settings = resolveOptions({ control: 'off', domains: ['example.com'], auth, logger })
   const revocations = new RevocationStore({}, undefined, logger, Date.now)
   const authenticator = new Authenticator(settings, await givenKeys(keys.jwks), revocations)
   const identity = { runtime: 'demo', tokenId: 'a' } as Identity
@@ -26,7 +26,7 @@ test('a revocation hook is asked about live sessions even while the shared list 
   const { keys } = await makeWorld()
   const settings = resolveOptions({
     control: 'off',
-    domains: [],
+    domains: ['example.com'],
     auth: { jwks: keys.jwks, isRevoked: async () => true },
   })
   const nothing = async () => {}

@@ -37,6 +37,12 @@ describe('revocations', () => {
     expect(revocations.list).toEqual([{ runtime: 'x' }])
   })
 
+  test('stay in force while the clock gives no time', () => {
+    const revocations = new Revocations(() => Number.NaN)
+    revocations.add({ tokenId: 'id', until: 5 })
+    expect(revocations.covers(identity)).toBe(true)
+  })
+
   test('that are added again count once', () => {
     const revocations = new Revocations(() => 0)
     const rules = [
