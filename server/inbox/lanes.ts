@@ -23,8 +23,8 @@ const PACE_MS = 50
 const PACED = 100
 /** How long a lane waits before it tries again after the store failed, or the runtime was offline. */
 const STORE_RETRY_MS = 1000
-/** How often the log says that stored webhooks wait because the disk is full. */
-const SAY_FULL_MS = 60_000
+/** How often the log says why stored webhooks wait although the store is open. */
+const SAY_STUCK_MS = 60_000
 /** How often a lane that another server owns is tried again, unless that server releases it sooner. */
 const OWNED_ELSEWHERE_MS = 5000
 
@@ -43,6 +43,8 @@ interface Lane {
   /** Counts additions. If it changed since the store was asked, the store's answer is out of date. */
   arrivals: number
   working: boolean
+  /** Its last step failed, since the store did not find a message, or not as ours. */
+  isStuck: boolean
   /** Attempts under way that began before their messages were stored. */
   earlyAttempts: number
   /** How many messages it still delivers at a limited pace, because it waited for a session. */
@@ -75,7 +77,7 @@ export class Lanes {
   #closed = false
   /** How often an outcome could not be written. */
   #unwritten = 0
-  #saidFullMs = Number.NEGATIVE_INFINITY
+  #saidStuckMs = Number.NEGATIVE_INFINITY
 
   constructor(options: LanesOptions) {
     this.#options = options
@@ -144,7 +146,7 @@ export class Lanes {
     this.#runtimes.set(runtime, lanes)
     const lane = lanes.get(key) ?? {
       ...{ runtime, key, waiting: 0, incoming: 0, oldest, arrivals: 0 },
-      ...{ working: false, earlyAttempts: 0, pacedLeft: 0, timer: undefined, recount: undefined },
+      ...{ working: false, isStuck: false, earlyAttempts: 0, pacedLeft: 0, timer: undefined, recount: undefined },
     }
     lane.oldest = Math.min(lane.oldest, oldest)
     lanes.set(key, lane)
@@ -351,6 +353,11 @@ export class Lanes {
     this.#schedule(lane, STORE_RETRY_MS)
     if (!(error instanceof StoreError)) throw error
     this.#sayIfFull(error)
+    if (error.kind !== 'gone') return
+    // Once may be because an operator has dropped it, or another server has the lane now.
+    if (lane.isStuck)
+      this.#say({ runtime: lane.runtime, lane: lane.key }, error, 'the webhooks of a lane cannot be delivered')
+    lane.isStuck = true
   }
 
   /** Other servers may have taken over the lane when this resolves. */
@@ -363,12 +370,16 @@ export class Lanes {
     })
   }
 
+  #sayIfFull(error: StoreError): void {
+    if (error.kind === 'full') this.#say({}, error, 'stored webhooks cannot be delivered until the disk has room')
+  }
+
   /** The store stays open then, so nobody else says why nothing is delivered. */
-  #sayIfFull({ kind, message }: StoreError): void {
+  #say(fields: object, { message }: StoreError, text: string): void {
     const nowMs = performance.now()
-    if (kind !== 'full' || nowMs - this.#saidFullMs < SAY_FULL_MS) return
-    this.#saidFullMs = nowMs
-    this.#options.logger.error({ err: { message } }, 'stored webhooks cannot be delivered until the disk has room')
+    if (nowMs - this.#saidStuckMs < SAY_STUCK_MS) return
+    this.#saidStuckMs = nowMs
+    this.#options.logger.error({ ...fields, err: { message } }, text)
   }
 
   async #work(lane: Lane): Promise<void> {
@@ -378,6 +389,7 @@ export class Lanes {
         if (!this.#mayWork(lane) || !this.#places.take(lane)) break
         try {
           await this.#step(lane)
+          lane.isStuck = false
         } finally {
           this.#places.free(lane)
         }

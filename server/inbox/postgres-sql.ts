@@ -375,7 +375,7 @@ export function eventOf(change: PostgresChange, row: ChangeRow | undefined): str
 }
 
 /** `busy`: another server's attempt, begun before the message was stored, is still under way. */
-export const NEXT = `SELECT ${namesOf(String(MAX_CALLER_CHARS))}, owner NOT IN ('', $4) AND ${isAlive('owner', '$5::int')} AS busy FROM messages
+export const NEXT = `SELECT ${namesOf(String(MAX_CALLER_CHARS))}, owner NOT IN ('', $4) AND ${isAlive('owner', '$5::int')} AS busy, seq FROM messages
   WHERE runtime = $1 AND lane = $2 AND state = 'waiting' ORDER BY seq LIMIT $3`
 
 /** The callers of a page share what they may have, since they are needed only to read one message. */
@@ -385,7 +385,7 @@ const listOf = (isChosen: string) => `SELECT ${namesOf(`16 * ${MAX_CALLER_CHARS}
   AND seq < coalesce((SELECT min(seq) FROM (SELECT seq FROM messages WHERE id = ANY($7::text[]) OFFSET 0) AS known), 9e18::bigint) ORDER BY seq DESC LIMIT $8::int`
 
 export const LIST = listOf('starts_with(id, $5)')
-/** For a whole id. No index finds the beginning of one in the order of every language. */
+/** For a whole id. Before PostgreSQL 15, no index finds the beginning of one. */
 export const LIST_WHOLE = listOf('id = $5')
 
 export const PART = `SELECT bytes FROM parts WHERE id = $1 AND n = $2 AND octet_length(bytes) <= ${MAX_PART_BYTES}`
@@ -402,8 +402,11 @@ export const READ_RULES = `WITH size AS (SELECT ${RULES_SIZE} > ${MAX_ALL_RULES_
 export const PAUSED = `SELECT ${shortName('runtime')} FROM paused LIMIT ${MAX_ROWS}`
 
 /** Those with the oldest webhooks, if there are more. The others follow once these are empty. */
-export const LANES = `SELECT ${shortName('runtime')}, ${shortName('lane')}, count(*) AS messages FROM messages WHERE state = 'waiting'
+export const LANES = `SELECT ${shortName('runtime')}, ${shortName('lane')}, count(*) AS messages, min(seq) AS oldest FROM messages WHERE state = 'waiting'
   GROUP BY messages.runtime, messages.lane ORDER BY min(seq) LIMIT ${MAX_ROWS}`
+
+/** Whether a message waits that {@link LANES} has found. No text is compared, so it can be believed where an index of texts is damaged. */
+export const STILL_WAITS = "SELECT FROM messages WHERE seq = $1 AND state = 'waiting'"
 
 /** How many wait in one lane. */
 export const WAITING = `SELECT count(*) AS messages FROM (

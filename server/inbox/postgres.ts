@@ -94,6 +94,7 @@ export async function loadPackage(): Promise<Package> {
 }
 
 type Rules = Pick<Contents, 'rules' | 'paused'>
+type CountedLane = LaneCount & { readonly oldest: number }
 type RulesChange = Extract<Change, { op: 'rules' | 'pause' }>
 
 export class PostgresStore extends GroupedStore {
@@ -103,6 +104,8 @@ export class PostgresStore extends GroupedStore {
   readonly #server = randomUUID()
   readonly #leaseMs: number
   readonly #queryMs: number
+  /** Place in the table of the oldest message that was counted in each lane, until it is seen or known to wait no more. */
+  #oldest = new Map<string, number>()
   /** Lanes that we claimed and have not released. False if another server may own them by now. */
   readonly #owned = new Map<string, boolean>()
   #connections: Connections | undefined
@@ -294,8 +297,8 @@ export class PostgresStore extends GroupedStore {
   async #contents(connections: Connections): Promise<Contents> {
     const counted = await connections.askPatiently(COUNT_MS, async query => {
       const { rows: counts } = await query<Contents['counts'][number]>(sql.COUNTS)
-      const { rows: lanes } = await query<Contents['lanes'][number]>(sql.LANES)
-      return { counts, lanes }
+      const { rows: lanes } = await query<CountedLane>(sql.LANES)
+      return { counts, lanes: this.#note(lanes) }
     })
     return { ...counted, ...(await this.#rules(connections)) }
   }
@@ -432,14 +435,30 @@ export class PostgresStore extends GroupedStore {
       if (isOurs) this.#owned.set(key, true)
     }
     const asked = [runtime, lane, limit, this.#server, this.#graceMs]
-    const rows = await this.#ask<Message & { busy: boolean }>(sql.NEXT, asked)
+    const rows = await this.#ask<Message & { busy: boolean; seq: number }>(sql.NEXT, asked)
     this.#checkLease()
     const busy = rows.findIndex(row => row.busy)
     if (rows.length > 0 && (busy === 0 || !isOurs || !this.#owned.has(key))) {
       this.shared.release(runtime, lane, false)
       return undefined
     }
+    await this.#checkOldest(key, rows[0]?.seq)
     return busy < 0 ? rows : rows.slice(0, busy)
+  }
+
+  #note(lanes: readonly CountedLane[]): readonly LaneCount[] {
+    this.#oldest = new Map(lanes.map(({ runtime, lane, oldest }) => [keyOf(runtime, lane), oldest]))
+    return lanes.map(({ runtime, lane, messages }) => ({ runtime, lane, messages }))
+  }
+
+  /** Throws if a message still waits that was counted in the lane and is not found there. Later ones would overtake it. */
+  async #checkOldest(key: string, first = Number.POSITIVE_INFINITY): Promise<void> {
+    const oldest = this.#oldest.get(key)
+    if (oldest === undefined) return
+    const isHidden = first > oldest && (await this.#ask(sql.STILL_WAITS, [oldest])).length > 0
+    if (isHidden)
+      throw new StoreError('gone', 'an index does not find a webhook that waits (REINDEX SCHEMA sallyport_inbox)')
+    this.#oldest.delete(key)
   }
 
   async part(id: string, n: number): Promise<Uint8Array | undefined> {
@@ -512,7 +531,7 @@ export class PostgresStore extends GroupedStore {
   }
 
   async lanes(): Promise<readonly LaneCount[]> {
-    return await this.#ask<LaneCount & QueryResultRow>(sql.LANES, [])
+    return this.#note(await this.#ask<CountedLane & QueryResultRow>(sql.LANES, []))
   }
 
   protected override async end(): Promise<void> {

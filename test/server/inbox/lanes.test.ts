@@ -533,6 +533,30 @@ describe('lanes', () => {
     expect(tried).toEqual(['slow', 'behind'])
   })
 
+  test('a webhook of which the store says again and again that it is gone keeps its lane, and the log says so once a minute', async () => {
+    const error = vi.spyOn(noLogger, 'error')
+    const { add, lanes, store, tried } = make(() => OK)
+    const gone = new StoreError('gone', 'gone')
+    const apply = vi.spyOn(store, 'apply').mockRejectedValue(gone)
+    const said = [
+      { runtime: 'demo', lane: 'l', err: { message: 'gone' } },
+      'the webhooks of a lane cannot be delivered',
+    ]
+    add('a')
+    await pass(500)
+    expect(error).not.toHaveBeenCalled()
+    await pass(58_000)
+    expect(error.mock.calls).toEqual([said])
+    await pass(5000)
+    expect(error.mock.calls).toEqual([said, said])
+    expect(lanes.isBusy('demo', 'l')).toBe(true)
+    apply.mockRestore()
+    add('b')
+    await pass(2000)
+    expect(tried).toEqual(['a', 'b'])
+    error.mockRestore()
+  })
+
   test('a full disk during a round of tests: nobody is blamed for what the receiver does hours later', async () => {
     let isDown = false
     const { add, lanes, state, store, tried } = make(({ id }) => {

@@ -35,6 +35,7 @@ const READS: Record<string, readonly string[]> = {
     LIST: ['messages messages_id_key', 'messages messages_pkey'],
     LIST_WHOLE: ['messages messages_id_key'],
     LANES: ['messages waiting'],
+    STILL_WAITS: ['messages messages_pkey'],
     OWNED: ['messages waiting'],
   },
   ...{ EXPIRE: ['messages ending', 'messages messages_pkey'], EXPIRED: ['messages settled'] },
@@ -98,6 +99,23 @@ describe.runIf(needs('postgres'))('PostgreSQL with 6,000 webhooks', () => {
       return [name, step!.statement.text]
     }),
   ]
+
+  test('finds the beginning of an id by an index, from PostgreSQL 15 on', async () => {
+    const plain = sql.LIST.replace(
+      /\$\d+/g,
+      name => ({ $2: "''", $4: '0', $5: "'0b5f1c2e'", $6: "''", $8: '9' })[name] ?? 'NULL',
+    )
+    const explain = `SET search_path = sallyport_inbox; EXPLAIN (FORMAT JSON) ${plain}`
+    const [{ server_version_num: version }] = (await postgres.query('SHOW server_version_num')) as [
+      { server_version_num: string },
+    ]
+    const client = new Client({ host: postgres.folder, port: postgres.port, user: 'sallyport', database: 'sallyport' })
+    await client.connect()
+    const answers = (await client.query(explain)) as unknown as { rows: { 'QUERY PLAN': { Plan: Plan }[] }[] }[]
+    await client.end()
+    const plan = JSON.stringify(answers.at(-1)!.rows)
+    if (Number(version) >= 150_000) expect(plan).toContain("(id >= '0b5f1c2e'::text)")
+  })
 
   test.each(statements)('finds the rows of %s by an index', async (name, text) => {
     const count = Math.max(0, ...[...text.matchAll(/\$(\d+)/g)].map(([, nr]) => Number(nr)))

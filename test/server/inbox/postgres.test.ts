@@ -6,7 +6,7 @@ import { type AddressInfo, connect, createServer, type Socket } from 'node:net'
 import { join } from 'node:path'
 import { setTimeout } from 'node:timers/promises'
 import pg, { Client } from 'pg'
-import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vitest'
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest'
 import type { Logger } from '../../../protocol/base/log.ts'
 import { Attempts } from '../../../server/inbox/attempts.ts'
 import { openPostgres, type PostgresOptions, PostgresStore } from '../../../server/inbox/postgres.ts'
@@ -547,6 +547,72 @@ describe.runIf(needs('postgres'))('a real one', () => {
     expect(asked.at(-1)).toContain(' id = $5')
     expect(await store.list({ id: ids[0]!.slice(0, 35), limit: 9 })).toHaveLength(2)
     expect(await store.list({ id: ids[0]!, state: 'dead', limit: 9 })).toEqual([])
+  })
+
+  describe('whose order of texts changes while the servers are stopped, as with another version of ICU or glibc', () => {
+    /** Some of them change places if hyphens no longer count. */
+    const runtimes = [
+      'shop-eu',
+      'shopadmin',
+      'pay-prod',
+      'payments',
+      'api',
+      'web-a',
+      'webhooks',
+      'dev-z',
+      'devops',
+      'login',
+    ]
+    const old = `SET search_path = sallyport_inbox; ALTER TABLE messages ALTER runtime TYPE text COLLATE "default",
+      ALTER dedupe TYPE text COLLATE "default"; ALTER TABLE lanes ALTER runtime TYPE text COLLATE "default"`
+    beforeEach(async () => {
+      const how = `ENCODING 'UTF8' LOCALE_PROVIDER icu ICU_LOCALE 'en' LOCALE 'C'`
+      await postgres.query(`CREATE DATABASE icu TEMPLATE template0 ${how}`)
+    })
+    afterEach(async () => {
+      await postgres.query('DROP DATABASE icu WITH (FORCE)')
+    })
+
+    test.each([
+      ['of this version', 'SELECT'],
+      ['of an earlier one', old],
+    ])('in tables %s, all webhooks are found', async (_, change) => {
+      const first = await start({ database: 'icu' })
+      await postgres.query(change, 'icu')
+      for (const runtime of runtimes) await append(first, message(runtime, { runtime, dedupe: 'x' }))
+      await first.close()
+      const [name] = await postgres.query(`SELECT attname FROM pg_attribute
+        WHERE attrelid = 'pg_database'::regclass AND attname IN ('daticulocale', 'datlocale')`)
+      await postgres.query(`UPDATE pg_database SET ${String(name!.attname)} = 'en-u-ka-shifted' WHERE datname = 'icu'`)
+      const second = await start({ database: 'icu' })
+      for (const runtime of runtimes) {
+        expect(await second.next(runtime, 'l', 1)).toMatchObject([{ id: runtime }])
+        const again = message(`${runtime} again`, { runtime, dedupe: 'x' })
+        expect(await append(second, again)).toEqual({ status: 'duplicate', id: runtime })
+      }
+    })
+  })
+
+  test('a lane in which a webhook waits that a damaged index does not find is not taken for empty, and no later one is delivered', async () => {
+    let isBlind = false
+    class BlindPool extends pg.Pool {
+      override query = (async (...all: unknown[]) => {
+        const { rows } = await super.query(...(all as [string]))
+        return { rows: isBlind && String(all[0]).includes(' AS busy') ? rows.slice(1) : rows }
+      }) as unknown as pg.Pool['query']
+    }
+    const store = over({ Pool: BlindPool as unknown as typeof pg.Pool })
+    await store.start()
+    await append(store, message('a'))
+    await store.lanes()
+    isBlind = true
+    const problem = { kind: 'gone', message: expect.stringContaining('REINDEX SCHEMA sallyport_inbox') }
+    await expect(store.next('demo', 'l', 2)).rejects.toMatchObject(problem)
+    await append(store, message('b'))
+    await expect(store.next('demo', 'l', 2)).rejects.toMatchObject(problem)
+    await store.apply({ op: 'update', id: 'a', set: { state: 'delivered' }, at: NOW })
+    isBlind = false
+    expect(await store.next('demo', 'l', 2)).toMatchObject([{ id: 'b' }])
   })
 
   test('one reader whose connection breaks fails its question alone, and the store stays open', async () => {
