@@ -1,13 +1,47 @@
 /**
- * security.md, B1 at the edge over HTTP/2: an answer that arrives before the end of its request counts until it has
- * left.
+ * security.md, B1 and H6 at the edge over HTTP/2: an answer that arrives before the end of its request counts until it has
+ * left, and its caller reads it before its stream is reset.
  */
-import { afterEach, expect, test } from 'vitest'
-import { END_HEADERS, END_STREAM, field, frame, framesOf, PREFACE, TYPE } from '../support/http2-frames.ts'
+import { execFile } from 'node:child_process'
+import { once } from 'node:events'
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { type AddressInfo, createServer, type Socket } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterEach, beforeAll, describe, expect, test } from 'vitest'
+import { ConnectionSet } from '../../protocol/http/connection-set.ts'
+import { serveHttp2 } from '../../protocol/http/http2/server-session.ts'
+import type { HttpLimits } from '../../protocol/http/limits.ts'
+import { call, ok, type RawPeer, recorder } from '../protocol/http/http1/raw.ts'
+import {
+  ACK,
+  data,
+  END_HEADERS,
+  END_STREAM,
+  ERRORS,
+  ended,
+  type Frame,
+  field,
+  frame,
+  framesOf,
+  goaway,
+  head,
+  headers,
+  PREFACE,
+  reset,
+  settings,
+  TYPE,
+} from '../support/http2-frames.ts'
+import { needs } from '../support/needs.ts'
+import { DOMAIN } from '../support/secrets.ts'
 import { eventually } from '../support/until.ts'
 import { HOST, startEdge, stopEdges } from './edge.ts'
 
-afterEach(stopEdges)
+const open: (() => unknown)[] = []
+afterEach(async () => {
+  for (const close of open.splice(0).reverse()) await close()
+  await stopEdges()
+})
 
 const STREAMS = 40
 const ANSWER_BYTES = 60_000
@@ -41,4 +75,143 @@ test.each([
   await eventually(() => expect(ended()).toBe(STREAMS))
   await eventually(() => expect(stats()).toMatchObject({ bufferedBytes: 0, streams: 0 }))
   await edge.othersUnhurt()
+})
+
+/** Answers each request once its head has arrived. */
+async function startEarly(limits?: Partial<HttpLimits>) {
+  const { handler, seen } = recorder(({ response }) => ok(response, 'early'))
+  const connections = new ConnectionSet(10)
+  const server = createServer(socket => void serveHttp2(socket as Socket, { handler, connections, limits }))
+  server.listen(0, '127.0.0.1')
+  open.push(() => server.close())
+  await once(server, 'listening')
+  const peer = await call((server.address() as AddressInfo).port)
+  open.push(() => peer.socket.destroy())
+  peer.send(Buffer.concat([PREFACE, settings(), frame(TYPE.settings, ACK, 0)]))
+  return { peer, seen, connections, said: () => saidTo(peer) }
+}
+
+const post = (id: number) => headers(id, head('POST'), END_HEADERS)
+
+/** What a caller was sent of streams, windows and pings, in short. */
+function saidTo(peer: RawPeer): string[] {
+  const names: Partial<Record<number, (one: Frame) => string>> = {
+    [TYPE.data]: ({ flags, stream }) => `${flags & END_STREAM ? 'end' : 'data'} ${stream}`,
+    [TYPE.reset]: ({ stream, payload }) => `reset ${stream} ${ERRORS[payload.readUInt32BE()]}`,
+    [TYPE.ping]: () => 'ping',
+    [TYPE.window]: ({ stream }) => `window ${stream}`,
+    [TYPE.goaway]: () => 'goaway',
+  }
+  return framesOf(Buffer.from(peer.text, 'latin1'))
+    .map(one => names[one.type]?.(one) ?? '')
+    .filter(name => name !== '')
+    .slice(1)
+}
+
+function pong(peer: RawPeer): void {
+  const last = framesOf(Buffer.from(peer.text, 'latin1')).findLast(({ type }) => type === TYPE.ping)!
+  peer.send(frame(TYPE.ping, ACK, 0, last.payload))
+}
+
+describe('H6: behind an early answer', () => {
+  test('H6: a caller has read it before its stream is reset, and one ping asks that for all', async () => {
+    const { peer, seen, connections, said } = await startEarly()
+    peer.send(Buffer.concat([post(1), post(3)]))
+    await eventually(() => expect(said()).toEqual(['end 1', 'ping', 'end 3']))
+    // The upstream's end is over with the answer.
+    expect(seen.map(({ aborted }) => aborted)).toEqual(['cancelled', 'cancelled'])
+    peer.send(Buffer.concat([post(5), data(1, Buffer.alloc(1000))]))
+    await eventually(() => expect(said()).toEqual(['end 1', 'ping', 'end 3', 'end 5']))
+    pong(peer)
+    const first = ['end 1', 'ping', 'end 3', 'end 5', 'reset 1 NO_ERROR', 'ping']
+    await eventually(() => expect(said()).toEqual(first))
+    pong(peer)
+    await eventually(() => expect(said()).toEqual([...first, 'reset 3 NO_ERROR', 'reset 5 NO_ERROR']))
+    expect(connections.unread.usedBytes).toBe(0)
+  })
+
+  test('B1: what still arrives costs its caller the window of its stream, and no other stream anything', async () => {
+    const { peer, seen, connections, said } = await startEarly()
+    const ids = Array.from({ length: 10 }, (_, n) => 2 * n + 1)
+    peer.send(Buffer.concat(ids.map(post)))
+    await eventually(() => expect(said()).toHaveLength(11))
+    for (const id of ids) peer.send(Buffer.concat(Array.from({ length: 4 }, () => data(id, Buffer.alloc(16_000)))))
+    await eventually(() => expect(said().slice(11)).toEqual(['window 0']))
+    expect(seen.map(({ body }) => body)).toEqual(ids.map(() => ''))
+    expect(connections.unread.usedBytes).toBeLessThan(ids.length * 8192)
+    peer.send(data(1, Buffer.alloc(16_000)))
+    await eventually(() => expect(said().at(-1)).toBe('reset 1 FLOW_CONTROL_ERROR'))
+  })
+
+  test.each([
+    ['its caller ends it', ended(1)],
+    ['its caller ends it with nothing', ended(1, '')],
+    ['its caller ends it with trailers', headers(1, [['x', 'y']])],
+    ['its caller resets it', reset(1)],
+  ])('H6: %s: its stream is over, and is not reset', async (_, last) => {
+    const { peer, seen, connections, said } = await startEarly()
+    peer.send(post(1))
+    await eventually(() => expect(said()).toEqual(['end 1', 'ping']))
+    peer.send(last)
+    await eventually(() => expect(connections.unread.usedBytes).toBe(0))
+    pong(peer)
+    peer.send(frame(TYPE.ping, 0, 0, Buffer.alloc(8)))
+    await eventually(() => expect(said()).toEqual(['end 1', 'ping', 'ping']))
+    expect(seen.map(({ aborted }) => aborted)).toEqual(['cancelled'])
+  })
+
+  test('H6: a caller that never answers has drainMs, and 100 streams', async () => {
+    const { peer, connections, said } = await startEarly({ drainMs: 1000 })
+    const ids = Array.from({ length: 101 }, (_, n) => 2 * n + 1)
+    peer.send(Buffer.concat(ids.map(post)))
+    const resets = (code: string) => said().filter(one => one.startsWith('reset') && one.endsWith(code)).length
+    await eventually(() => expect([resets('REFUSED_STREAM'), said()].flat()).toContain('end 199'))
+    expect([resets('REFUSED_STREAM'), resets('NO_ERROR')]).toEqual([1, 0])
+    await eventually(() => expect(resets('NO_ERROR')).toBe(100))
+    expect([said().filter(one => one === 'ping').length, connections.unread.usedBytes]).toEqual([1, 0])
+  })
+
+  test.each([
+    ['its listener stops', undefined],
+    ['its caller goes away', goaway(0)],
+  ])('H6: %s: the connection ends behind the reset', async (_, bye) => {
+    const { peer, connections, said } = await startEarly()
+    peer.send(post(1))
+    await eventually(() => expect(said()).toEqual(['end 1', 'ping']))
+    const stopped = bye === undefined ? connections.close(10_000, false, async () => {}) : peer.send(bye)
+    await eventually(() => expect(said()).toContain('goaway'))
+    expect(said()).not.toContain('reset 1 NO_ERROR')
+    pong(peer)
+    await peer.end()
+    expect(said()).toContain('reset 1 NO_ERROR')
+    await stopped
+    peer.socket.destroy()
+    await eventually(() => expect([connections.size, connections.unread.usedBytes]).toEqual([0, 0]))
+  })
+})
+
+/** curl 7.88 lost most answers whose stream was reset in the same read. */
+describe.runIf(needs('curl'))('H6: early answers to curl', () => {
+  let folder: string
+  beforeAll(() => {
+    folder = mkdtempSync(join(tmpdir(), 'early-'))
+    return () => rmSync(folder, { recursive: true })
+  })
+
+  test.each([66_000, 100_000, 3_000_000])('H6: to an upload of %i bytes', async size => {
+    const refusal = 'HTTP/1.1 401 Unauthorized\r\nContent-Length: 2\r\nConnection: close\r\n\r\nno'
+    const edge = await startEdge(peer => peer.socket.once('data', () => peer.socket.end(refusal)), {}, true)
+    const body = join(folder, String(size))
+    writeFileSync(body, Buffer.alloc(size))
+    const ask = (host: string) =>
+      new Promise(resolve => {
+        const to = ['--connect-to', `::127.0.0.1:${edge.port}`, `https://${host}:${edge.port}/`]
+        const how = ['-sk', '--http2', '-m', '60', '-H', 'Expect:', '--data-binary', `@${body}`]
+        const what = ['-o', '/dev/null', '-w', '%{http_version} %{http_code} ']
+        execFile('curl', [...how, ...what, ...to], (error, out) => resolve(`${out}${error?.code ?? 0}`))
+      })
+    for (let n = 0; n < 3; n++) expect([await ask(HOST), await ask(`nobody.${DOMAIN}`)]).toEqual(['2 401 0', '2 503 0'])
+    await eventually(() => expect(edge.server.stats()).toMatchObject({ bufferedBytes: 0, streams: 0, exchanges: 0 }))
+    await edge.othersUnhurt()
+  })
 })

@@ -43,6 +43,8 @@ export interface Http2SessionContext {
   readonly untaken: Set<Http2ServerExchange>
   /** Counts what is held for a stream, or no longer held (a negative number). */
   readonly keep: (bytes: number) => void
+  /** Sends a ping, unless one is under way. Returns whether it was sent. */
+  readonly ping: () => boolean
   /** The handler pays for the bytes of bodies that wait, unless they are cheap. */
   readonly boundsBodies: boolean
   readonly limits: HttpLimits
@@ -80,8 +82,10 @@ export class Http2ServerExchange implements ResponseSink, Http2StreamOwner {
   #requestLeft: number
   #informational: Informational | undefined
   #raw = false
-  /** The rest of the request is not wanted, so the stream ends with the answer. */
+  /** The rest of the request is not wanted, so the stream ends once the caller has read the answer. */
   #cutsRequest = false
+  /** A ping was sent behind that. */
+  #isPinged = false
   /** The caller has left, or the stream has ended. */
   #over = false
   #status = 0
@@ -172,8 +176,8 @@ export class Http2ServerExchange implements ResponseSink, Http2StreamOwner {
   }
 
   ended(): void {
-    if (!this.#requestEnded) this.#endRequest()
-    // Our half has ended before: by the head of a bodiless answer, or by the answer to a request that announced no body.
+    if (!this.#requestEnded && !this.#cutsRequest) this.#endRequest()
+    // Our half has ended before: by the head of a bodiless answer, or by an answer that came first.
     if (this.#stream.closed) this.#gone()
   }
 
@@ -283,6 +287,7 @@ export class Http2ServerExchange implements ResponseSink, Http2StreamOwner {
   sent(bytes: number): void {
     this.#recount()
     this.#sink?.responseConsumed(bytes)
+    this.#endEarly()
   }
 
   /** Follows what is held from what there is, since it may be shed, and end, in the middle of any step. */
@@ -343,10 +348,33 @@ export class Http2ServerExchange implements ResponseSink, Http2StreamOwner {
   }
 
   finished(): void {
-    if (this.#cutsRequest) this.#stream.reset(CODE.noError)
     // What the caller of a WebSocket has sent completely is still passed on. `ended` follows.
-    else if (this.#raw && !this.#requestEnded) return
+    if (this.#raw && !this.#requestEnded) return
     if (this.#stream.closed) this.#gone()
+    else if (this.#cutsRequest) {
+      this.#releaseUnsent()
+      this.#isPinged = this.#context.ping()
+      this.#endEarly()
+    }
+  }
+
+  /** The answer has left, and the caller still sends. Only its stream is left of the exchange. */
+  #endEarly(): void {
+    const { localEnded, waiting } = this.#stream
+    if (!this.#cutsRequest || this.#requestEnded || !localEnded || waiting > 0) return
+    this.#requestEnded = true
+    this.#tell(new SallyportError(this.#context.why))
+  }
+
+  /**
+   * The caller has read what was sent before the last ping. Some callers lose an answer if a reset comes with it (curl 7.88). Returns
+   * whether another ping is needed.
+   */
+  ponged(): boolean {
+    if (!this.#cutsRequest || !this.#stream.localEnded || this.#over) return false
+    if (this.#isPinged) this.#reset(CODE.noError)
+    else this.#isPinged = true
+    return !this.#over
   }
 
   responseAbort(error: SallyportError): void {
@@ -410,10 +438,15 @@ export class Http2ServerExchange implements ResponseSink, Http2StreamOwner {
     const whole = this.#responseEnded && this.#requestEnded
     this.#responseEnded = true
     this.#requestEnded = true
-    this.#context.unsentBytes -= this.#unsentBytes
+    this.#releaseUnsent()
     this.#recount()
     if (!whole) this.#tell(new SallyportError(why))
     this.#stream.discard()
+  }
+
+  #releaseUnsent(): void {
+    this.#context.unsentBytes -= this.#unsentBytes
+    this.#unsentBytes = 0
   }
 
   /** An error in an event handler or a timer resets this stream and no other. */
@@ -457,7 +490,7 @@ export class Http2ServerExchange implements ResponseSink, Http2StreamOwner {
     return Number.POSITIVE_INFINITY
   }
 
-  /** A request that announced no body was answered, and its caller does not end it. */
+  /** A request was answered, and its caller neither ends it nor answers our ping. */
   #checkUnended(now: number): number {
     if (!this.#responseEnded || !this.#stream.localEnded) return Number.POSITIVE_INFINITY
     const since = Math.max(this.#responseEndedAt, this.#stream.progressAt)

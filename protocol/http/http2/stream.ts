@@ -19,7 +19,7 @@ export interface Http2StreamOwner extends Failing {
   data(chunk: Uint8Array): void
   /** More waits here than before: see `heldBytes`. */
   kept(): void
-  /** The peer has ended its half, and everything before that has been passed on. */
+  /** The peer has ended its half, and everything before that has been passed on or discarded. */
   ended(): void
   /**
    * The peer has reset the stream or broken a rule on it (`fault`), or the connection has ended. Nothing follows but what was complete:
@@ -360,7 +360,8 @@ export class Http2Stream implements Failing {
     if (this.closed) return
     this.remoteEnded = true
     this.#closeIfEnded()
-    this.#release()
+    if (this.#use === 'dropped') this.#tellEnd()
+    else this.#release()
   }
 
   /** The owner wants the body from now on, and its end at once, or once it has consumed everything before that. */
@@ -423,8 +424,12 @@ export class Http2Stream implements Failing {
     const trailers = this.#keptTrailers
     this.#keptTrailers = undefined
     if (trailers !== undefined) this.#passFields(trailers, true)
+    if (this.#use === 'passed') this.#tellEnd()
+  }
+
+  #tellEnd(): void {
     try {
-      if (this.#use === 'passed') this.owner?.ended()
+      this.owner?.ended()
     } catch (error) {
       this.owner?.threw(error)
     }
@@ -448,9 +453,9 @@ export class Http2Stream implements Failing {
     }
   }
 
-  /** The peer may send this much more. It is told once that is worth a frame. */
+  /** The peer may send this much more, unless nobody wants it. It is told once that is worth a frame. */
   credit(bytes: number): void {
-    if (this.remoteEnded || this.closed) return
+    if (this.remoteEnded || this.closed || (this.localEnded && this.#use === 'dropped')) return
     this.#owed += bytes
     if (this.#owed * 2 < this.#windowBytes) return
     this.#receivable += this.#owed

@@ -418,6 +418,17 @@ export const MUTATIONS: readonly Mutation[] = [
     tests: ['test/security/edge-http2-early.test.ts'],
   },
   {
+    defence: 'an early answer is read before its stream is reset',
+    edits: [
+      [
+        'protocol/http/http2/server-exchange.ts',
+        '      this.#isPinged = this.#context.ping()\n',
+        '      this.#reset(CODE.noError)\n',
+      ],
+    ],
+    tests: ['test/security/edge-http2-early.test.ts'],
+  },
+  {
     defence: 'a caller over HTTP/2 that reads no answers begins no more requests',
     edits: [['protocol/http/http2/server-session.ts', 'this.#context.unsentBytes > MAX_UNSENT_BYTES', 'false']],
     tests: ['test/security/edge-http2-unread.test.ts'],
