@@ -18,6 +18,7 @@ import {
   head,
   headers,
   length,
+  PADDED,
   PREFACE,
   reset,
   TYPE,
@@ -300,6 +301,48 @@ describe('H2: floods that cost the peer little', () => {
         return n === 0 ? first : Buffer.concat(Array.from({ length: 20 }, (_, i) => make(n * 20 + i)))
       })
       expect(sent).toBeLessThan(400_000)
+      expect(await canary()).toBe('canary')
+    },
+    20_000,
+  )
+})
+
+describe('H2: DATA that carries nothing, whatever its stream is', () => {
+  const [get, post] = [head(), head('POST')]
+  /** What comes before, and is answered by a frame of this type. */
+  const STREAMS: Record<string, [before: Buffer[], answer: number]> = {
+    'of which the answer is to come': [[frame(TYPE.headers, END_HEADERS, 1, post)], TYPE.settings],
+    'that has ended': [[frame(TYPE.headers, END_HEADERS | END_STREAM, 1, get)], TYPE.settings],
+    'that its caller has reset': [[frame(TYPE.headers, END_HEADERS, 1, post), reset(1)], TYPE.settings],
+    'that we have reset': [
+      [frame(TYPE.headers, END_HEADERS, 1, post), frame(TYPE.window, 0, 1, uint32(0))],
+      TYPE.reset,
+    ],
+    'that is forgotten': [
+      Array.from({ length: 300 }, (_, n) => [
+        frame(TYPE.headers, END_HEADERS, 2 * n + 1, post),
+        frame(TYPE.window, 0, 2 * n + 1, uint32(0)),
+      ]).flat(),
+      TYPE.reset,
+    ],
+  }
+  const FLAGS: [string, Buffer][] = [
+    ['nothing', frame(TYPE.data, 0, 1)],
+    ['END_STREAM', frame(TYPE.data, END_STREAM, 1)],
+    ['padding', frame(TYPE.data, PADDED, 1, Buffer.from([3, 0, 0, 0]))],
+    ['padding and END_STREAM', frame(TYPE.data, PADDED | END_STREAM, 1, Buffer.from([3, 0, 0, 0]))],
+    ['an unknown flag', frame(TYPE.data, 2, 1)],
+    ['an unknown flag and END_STREAM', frame(TYPE.data, 2 | END_STREAM, 1)],
+  ]
+  test.each(Object.keys(STREAMS).flatMap(stream => FLAGS.map(([flags, one]) => [flags, stream, one] as const)))(
+    'H2: with %s, on a stream %s: bounded, and the session closes',
+    async (_flags, stream, one) => {
+      const { peer, canary } = await startWithPeer(() => {}, { http2ResetBurst: 1000 })
+      const [before, answer] = STREAMS[stream]!
+      peer.send(Buffer.concat(before))
+      await peer.until(text => framesOf(Buffer.from(text, 'latin1')).some(({ type }) => type === answer))
+      const sent = await flood(peer, 20_000, () => Buffer.concat(Array.from({ length: 200 }, () => one)))
+      expect(sent).toBeLessThan(20_000)
       expect(await canary()).toBe('canary')
     },
     20_000,

@@ -225,8 +225,10 @@ export class Http2Connection implements FrameReceiver, StreamHost, Http2SenderOw
     const stream = this.#receiving
     this.#receiving = undefined
     const last = (flags & FLAG.endStream) !== 0
-    if (this.#unused === this.#framed && !last) this.controlBytes += FRAME_HEADER_BYTES + this.#framed
-    if (stream === undefined || stream.closed) return
+    const isReceived = stream !== undefined && !stream.closed
+    // Only the end of a stream is more than nothing.
+    if (this.#unused === this.#framed && !(last && isReceived)) this.controlBytes += FRAME_HEADER_BYTES + this.#framed
+    if (!isReceived) return
     if (this.#unused > 0) stream.credit(this.#unused)
     if (last) stream.arrivedEnd()
   }

@@ -450,6 +450,11 @@ export const MUTATIONS: readonly Mutation[] = [
     tests: HTTP2,
   },
   {
+    defence: 'DATA that carries nothing is counted on every stream',
+    edits: [['protocol/http/http2/connection.ts', '!(last && isReceived)', '!last']],
+    tests: HTTP2,
+  },
+  {
     defence: 'streams of a connection (http2Streams)',
     edits: [['protocol/http/http2/connection.ts', 'maxConcurrentStreams: http2Streams }', '}']],
     tests: HTTP2,

@@ -540,6 +540,7 @@ describe('frames that carry nothing', () => {
     SETTINGS: settings(),
     WINDOW_UPDATE: window(1, 1),
     'DATA without bytes': data(1, ''),
+    'the end of a stream that we have reset': ended(3, ''),
     'unknown frames': zeros(TYPE.unknown, 0, 0),
   }
 
@@ -547,6 +548,8 @@ describe('frames that carry nothing', () => {
     const ends = Object.entries(floods).map(async ([name, each]) => {
       const { peer, send } = await start({ http2ControlBytes: 4_096 })
       const { response } = await send()
+      const cancelled = await send()
+      cancelled.sink.requestAbort(new SallyportError('cancelled'))
       peer.send(head(1))
       const flood = bytes(...Array<Buffer>(500).fill(each))
       while (!response.over) {
