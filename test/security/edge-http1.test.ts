@@ -2,10 +2,15 @@
  * security.md, "Edge, HTTP/1.1". The oracle is an upstream that records raw bytes, and a canary request behind each
  * attack, on the same connection and on another caller's: nothing crosses over.
  */
-import { afterEach, describe, expect, test } from 'vitest'
+import { once } from 'node:events'
+import { createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { afterEach, describe, expect, onTestFinished, test } from 'vitest'
+import { noLogger } from '../../protocol/base/log.ts'
 import type { ExchangeRecord } from '../../protocol/exchange.ts'
+import { mount } from '../../protocol/http/http1/mount.ts'
 import { webSocketAccept } from '../../protocol/http/http1/websocket.ts'
-import type { RawPeer } from '../protocol/http/http1/raw.ts'
+import { call, ok, type RawPeer, recorder } from '../protocol/http/http1/raw.ts'
 import { eventually } from '../support/until.ts'
 import { answering, CANARY, HOST, OTHER_CANARY, OTHER_HOST, startEdge, stopEdges } from './edge.ts'
 
@@ -36,38 +41,67 @@ async function refused(attack: string, status: number): Promise<void> {
 const post = (fields: string, body = '') => `POST /attack HTTP/1.1\r\nHost: ${HOST}\r\n${fields}\r\n${body}`
 const get = (fields: string) => `GET /attack HTTP/1.1\r\nHost: ${HOST}\r\n${fields}\r\n`
 
-describe('E1: lengths that could be read in two ways', () => {
-  test.each([
-    ['content-length with transfer-encoding', post('Content-Length: 5\r\nTransfer-Encoding: chunked\r\n', '0\r\n\r\n')],
-    ['transfer-encoding with content-length', post('Transfer-Encoding: chunked\r\nContent-Length: 5\r\n', '0\r\n\r\n')],
-    ['two content-length', post('Content-Length: 5\r\nContent-Length: 6\r\n', 'abcde')],
-    ['the same twice', post('Content-Length: 5\r\nContent-Length: 5\r\n', 'abcde')],
-    ['a list', post('Content-Length: 5, 5\r\n', 'abcde')],
-    ['a plus', post('Content-Length: +5\r\n', 'abcde')],
-    ['a minus', post('Content-Length: -5\r\n', 'abcde')],
-    ['hexadecimal', post('Content-Length: 0x5\r\n', 'abcde')],
-    ['a fraction', post('Content-Length: 5.0\r\n', 'abcde')],
-    ['empty', post('Content-Length:\r\n', 'abcde')],
-    ['a space within', post('Content-Length: 5 0\r\n', 'abcde')],
-    ['too large to count', post('Content-Length: 99999999999999999999\r\n', 'abcde')],
-    ['an underscore twin is no length', post('Content-Length : 5\r\n', 'abcde')],
-    ['chunked before another one', post('Transfer-Encoding: chunked, gzip\r\n', '0\r\n\r\n')],
-    ['chunked, gzip, chunked', post('Transfer-Encoding: chunked, gzip, chunked\r\n', '0\r\n\r\n')],
-    ['nothing before chunked', post('Transfer-Encoding: , chunked\r\n', '0\r\n\r\n')],
-    ['chunked, chunked', post('Transfer-Encoding: chunked, chunked\r\n', '0\r\n\r\n')],
-    ['chunked twice', post('Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n', '0\r\n\r\n')],
-    ['identity', post('Transfer-Encoding: identity\r\n', 'abcde')],
-    ['xchunked', post('Transfer-Encoding: xchunked\r\n', '0\r\n\r\n')],
-    ['chunked with a vertical tab', post('Transfer-Encoding: \x0bchunked\r\n', '0\r\n\r\n')],
-    ['quoted chunked', post('Transfer-Encoding: "chunked"\r\n', '0\r\n\r\n')],
-    ['empty transfer-encoding', post('Transfer-Encoding:\r\n', '0\r\n\r\n')],
-    ['transfer-encoding on HTTP/1.0', post('Transfer-Encoding: chunked\r\n', '0\r\n\r\n').replace('1.1', '1.0')],
-  ])('E1: %s', (_name, attack) => refused(attack, 400))
+const LENGTHS: readonly (readonly [name: string, attack: string])[] = [
+  ['content-length with transfer-encoding', post('Content-Length: 5\r\nTransfer-Encoding: chunked\r\n', '0\r\n\r\n')],
+  ['transfer-encoding with content-length', post('Transfer-Encoding: chunked\r\nContent-Length: 5\r\n', '0\r\n\r\n')],
+  ['two content-length', post('Content-Length: 5\r\nContent-Length: 6\r\n', 'abcde')],
+  ['the same twice', post('Content-Length: 5\r\nContent-Length: 5\r\n', 'abcde')],
+  ['a list', post('Content-Length: 5, 5\r\n', 'abcde')],
+  ['a plus', post('Content-Length: +5\r\n', 'abcde')],
+  ['a minus', post('Content-Length: -5\r\n', 'abcde')],
+  ['hexadecimal', post('Content-Length: 0x5\r\n', 'abcde')],
+  ['a fraction', post('Content-Length: 5.0\r\n', 'abcde')],
+  ['empty', post('Content-Length:\r\n', 'abcde')],
+  ['a space within', post('Content-Length: 5 0\r\n', 'abcde')],
+  ['too large to count', post('Content-Length: 99999999999999999999\r\n', 'abcde')],
+  ['an underscore twin is no length', post('Content-Length : 5\r\n', 'abcde')],
+  ['chunked before another one', post('Transfer-Encoding: chunked, gzip\r\n', '0\r\n\r\n')],
+  ['chunked, gzip, chunked', post('Transfer-Encoding: chunked, gzip, chunked\r\n', '0\r\n\r\n')],
+  ['nothing before chunked', post('Transfer-Encoding: , chunked\r\n', '0\r\n\r\n')],
+  ['chunked, chunked', post('Transfer-Encoding: chunked, chunked\r\n', '0\r\n\r\n')],
+  ['chunked twice', post('Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n', '0\r\n\r\n')],
+  ['identity', post('Transfer-Encoding: identity\r\n', 'abcde')],
+  ['xchunked', post('Transfer-Encoding: xchunked\r\n', '0\r\n\r\n')],
+  ['chunked with a vertical tab', post('Transfer-Encoding: \x0bchunked\r\n', '0\r\n\r\n')],
+  ['quoted chunked', post('Transfer-Encoding: "chunked"\r\n', '0\r\n\r\n')],
+  ['empty transfer-encoding', post('Transfer-Encoding:\r\n', '0\r\n\r\n')],
+  ['transfer-encoding on HTTP/1.0', post('Transfer-Encoding: chunked\r\n', '0\r\n\r\n').replace('1.1', '1.0')],
+]
+const CODINGS = ['gzip, chunked', 'deflate , x-own,chunked', 'GZIP,CHUNKED']
+const coded = (coding: string) => post(`Transfer-Encoding: ${coding}\r\n`, '0\r\n\r\n')
 
-  test.each(['gzip, chunked', 'deflate , x-own,chunked', 'GZIP,CHUNKED'])(
-    'E1: Transfer-Encoding: %s is not understood',
-    coding => refused(post(`Transfer-Encoding: ${coding}\r\n`, '0\r\n\r\n'), 501),
-  )
+describe('E1: lengths that could be read in two ways', () => {
+  test.each(LENGTHS)('E1: %s', (_name, attack) => refused(attack, 400))
+
+  test.each(CODINGS)('E1: Transfer-Encoding: %s is not understood', coding => refused(coded(coding), 501))
+
+  test.each([
+    ["the embedder's server", {}],
+    ["the embedder's server with a lenient parser", { insecureHTTPParser: true }],
+  ])('E1: %s ends the connection behind each of them, too', async (_name, options) => {
+    const { handler, seen } = recorder(({ response }) => ok(response))
+    const server = createServer(options, (_request, response) => response.end('not ours'))
+    onTestFinished(() => void server.close().closeAllConnections())
+    const isOurs = (authority: string) => authority === HOST
+    mount(server, { handler, serves: isOurs, logger: noLogger })
+    server.listen(0, '127.0.0.1')
+    await once(server, 'listening')
+    for (const [name, attack] of [...LENGTHS, ...CODINGS.map(coding => [coding, coded(coding)] as const)]) {
+      const caller = await call((server.address() as AddressInfo).port)
+      caller.send(attack)
+      await caller.until(text => text.includes('\r\n\r\n'))
+      caller.send(CANARY)
+      const text = await caller.end()
+      const statuses = [...text.matchAll(/^HTTP\/1\.1 (400|501) /gm)].length
+      expect({ name, statuses, closes: /connection: close\r\n/i.test(text), seen }).toEqual({
+        name,
+        statuses: 1,
+        closes: true,
+        seen: [],
+      })
+      caller.socket.destroy()
+    }
+  })
 })
 
 describe('E2: bytes that some parsers would read as a line end', () => {

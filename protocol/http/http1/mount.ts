@@ -127,6 +127,8 @@ function serveRequest(
     const call = callOf(request, peerAddress, options)
     sink.connect(callHandler(options.handler, call, sink, options.logger), call.bodyBytes !== 0)
   } catch (error) {
+    // Nobody can know where a request with such a head ends.
+    response.shouldKeepAlive = false
     const about = { method: request.method ?? 'GET', requestId: '', headers: [] }
     answerProblem(sink, about, toSallyportError(error))
   }

@@ -175,6 +175,13 @@ export const MUTATIONS: readonly Mutation[] = [
     tests: HTTP1,
   },
   {
+    defence: 'on attached servers, a refused head ends its connection',
+    edits: [
+      ['protocol/http/http1/mount.ts', '    response.shouldKeepAlive = false\n    const about', '    const about'],
+    ],
+    tests: HTTP1,
+  },
+  {
     defence: 'bytes after an Upgrade request wait for the 101',
     edits: [
       [
