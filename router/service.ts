@@ -1,6 +1,7 @@
 /** The router as a service: a router with a listener and, optionally, a watched routes file. */
 
 import { parseCidrs } from '../protocol/base/address.ts'
+import { checkAuthorities } from '../protocol/base/certificates.ts'
 import { safeLogger } from '../protocol/base/guard.ts'
 import { checkMembers, type Members } from '../protocol/base/members.ts'
 import type { Handler } from '../protocol/exchange.ts'
@@ -92,7 +93,7 @@ export interface RouterService extends AsyncDisposable {
  */
 export async function serveRouter(options: RouterServiceOptions): Promise<RouterService> {
   checkMembers('', options, MEMBERS, UPSTREAM_LIMITS)
-  checkMembers('tls', options.tls, TLS)
+  checkTls(options.tls)
   const logger = safeLogger(options.logger)
   const loaded = 'file' in options.routes ? await loadFile(options.routes.file) : undefined
   const table = loaded?.table ?? (options.routes as RouteTable)
@@ -138,10 +139,18 @@ export async function serveRouter(options: RouterServiceOptions): Promise<Router
     listener,
     stats: () => ({ ...router.stats(), connections: listener.connections }),
     reload: routes => reload(router, watcher, routes),
-    setTls: material => listener.setTls(material),
+    setTls: material => {
+      checkTls(material)
+      listener.setTls(material)
+    },
     close,
     [Symbol.asyncDispose]: () => close(),
   }
+}
+
+function checkTls(tls: ListenerOptions['tls']): void {
+  checkMembers('tls', tls, TLS)
+  checkAuthorities('tls.ca', tls?.ca)
 }
 
 function traced(handler: Handler, tracing: Tracing | undefined): Handler {

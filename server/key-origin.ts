@@ -1,4 +1,5 @@
 /** The option that says where verification keys come from, for tokens of clients as for those of callers. */
+import { checkAuthorities } from '../protocol/base/certificates.ts'
 import { checkDurations } from '../protocol/base/durations.ts'
 import { checkMembers, type Members } from '../protocol/base/members.ts'
 import type { KeyOrigin } from './auth/key-source.ts'
@@ -8,7 +9,9 @@ const FETCHED: Members<Extract<KeyOrigin, { url: string }>> = { url: 'string', c
 /** A key set that is given by value may have further members. Throws a TypeError that names what is wrong. */
 export function checkKeyOrigin(group: string, origin: KeyOrigin): void {
   if ('keys' in origin) return
-  if ('url' in origin) checkMembers(group, origin, FETCHED)
-  else if ('file' in origin) checkMembers(group, origin, { file: 'string' })
+  if ('url' in origin) {
+    checkMembers(group, origin, FETCHED)
+    checkAuthorities(`${group}.ca`, origin.ca)
+  } else if ('file' in origin) checkMembers(group, origin, { file: 'string' })
   checkDurations(group, origin)
 }

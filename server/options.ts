@@ -1,5 +1,6 @@
 /** The options of {@link createServer}: types, defaults, and checks that throw a TypeError before anything listens. */
 import { isLoopback } from '../protocol/base/address.ts'
+import { checkAuthorities } from '../protocol/base/certificates.ts'
 import { checkDuration } from '../protocol/base/durations.ts'
 import { hook, safeLogger } from '../protocol/base/guard.ts'
 import { checkSocket, demand, type LimitOptions, type LimitValues, resolveLimits } from '../protocol/base/limit.ts'
@@ -32,7 +33,7 @@ import {
 } from './limits.ts'
 import { checkPublicUrl } from './public-url.ts'
 import { checkReplicas, type PeerOptions } from './replica-options.ts'
-import { type Authorities, checkTlsFiles, type TlsFiles } from './tls.ts'
+import { type Authorities, checkGiven, checkTlsFiles, type TlsFiles } from './tls.ts'
 
 /** The listener for callers. */
 export interface PublicOptions {
@@ -284,6 +285,7 @@ export function resolveOptions(options: ServerOptions): ResolvedServerOptions {
   checkMembers('', options, MEMBERS, DRAIN_TIMES)
   checkMembers('cors', options.cors, { origins: 'strings' })
   checkMembers('inbox', options.inbox, INBOX_MEMBERS, INBOX)
+  checkAuthorities('inbox.ca', options.inbox?.ca)
   checkMembers('inbox.password', options.inbox?.password, { file: 'string' })
   checkMembers('inbox.mac', options.inbox?.mac, { file: 'string', optional: 'boolean' })
   checkAuth(options.auth)
@@ -291,6 +293,7 @@ export function resolveOptions(options: ServerOptions): ResolvedServerOptions {
   const control = options.control === 'off' ? undefined : options.control
   checkControl(control, options.public)
   checkReplicas(options.directory, options.peer)
+  if (options.directory && 'ca' in options.directory) checkAuthorities('directory.ca', options.directory.ca)
   const access = [options.access ?? []].flat()
   demand(options.access === undefined || access.length > 0, 'access is empty: leave it out if everybody may call')
   checkAccess(access, options.auth.audience ?? 'sallyport', options.public?.tls !== undefined)
@@ -369,7 +372,8 @@ function checkAuth(auth: AuthOptions | undefined): void {
       `auth.algorithms: ${algorithm} is not one of ${DEFAULT_ALGORITHMS.join(', ')}`,
     )
   }
-  const { url } = auth.revocations ?? {}
+  const { url, ca } = auth.revocations ?? {}
+  checkAuthorities('auth.revocations.ca', ca)
   demand(url === undefined || /^https:/i.test(url), 'auth.revocations.url must be an https URL')
   demand(auth.algorithms?.length !== 0, 'auth.algorithms must not be empty')
 }
@@ -390,6 +394,7 @@ function checkControl(control: ControlOptions | undefined, edge: PublicOptions |
   if (control === undefined) return
   checkMembers('control', control, CONTROL)
   checkTlsFiles('control.tls', control.tls)
+  checkGiven('control.clientCa', control.clientCa)
   checkSocket(control, 'control.')
   if (control.plaintext === true) {
     demand(

@@ -2,7 +2,7 @@
 import { createPrivateKey, X509Certificate } from 'node:crypto'
 import { createSecureContext } from 'node:tls'
 import { isDeepStrictEqual } from 'node:util'
-import { certificatesIn } from '../protocol/base/certificates.ts'
+import { certificatesIn, checkAuthorities } from '../protocol/base/certificates.ts'
 import { LastProblem } from '../protocol/base/last-problem.ts'
 import type { Logger } from '../protocol/base/log.ts'
 import { checkMembers, type Members } from '../protocol/base/members.ts'
@@ -22,9 +22,15 @@ export interface TlsFiles {
   readonly ocsp?: Buffer | { readonly file: string } | undefined
 }
 
-/** Throws a TypeError for an unknown member. */
+/** Throws a TypeError for an unknown member, and for authorities without a certificate. */
 export function checkTlsFiles(group: string, files: TlsFiles | undefined): void {
   checkMembers(group, files, MEMBERS)
+  checkGiven(`${group}.ca`, files?.ca)
+}
+
+/** Throws a TypeError unless they are a file, which is read later, or have at least one certificate. */
+export function checkGiven(name: string, authorities: Authorities | undefined): void {
+  if (!isFile(authorities)) checkAuthorities(name, authorities)
 }
 
 const MEMBERS: Members<TlsFiles> = { cert: 'content', key: 'content', ca: 'content', ocsp: 'object' }

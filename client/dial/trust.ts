@@ -1,7 +1,7 @@
 /** What the client trusts and presents in the TLS handshake. */
 import { createPrivateKey, X509Certificate } from 'node:crypto'
 import { createSecureContext, getCACertificates, rootCertificates, type SecureContext } from 'node:tls'
-import { certificatesIn } from '../../protocol/base/certificates.ts'
+import { certificatesIn, checkAuthorities } from '../../protocol/base/certificates.ts'
 import { checkMembers, type Members } from '../../protocol/base/members.ts'
 
 /** A client certificate and its key, PEM. */
@@ -26,8 +26,9 @@ interface TrustOptions {
 /** Made once and reused for every dial, since parsing a few hundred CAs takes time. Throws TypeError for a CA that cannot be read. */
 export function createTrust(options: TrustOptions): SecureContext {
   checkMembers('tls', options.tls, PAIR)
+  checkAuthorities('ca', options.ca)
   const given = options.ca === undefined ? [] : [options.ca].flat()
-  const own = attempt('ca has no readable certificate (PEM)', () => given.flatMap(certificatesIn))
+  const own = given.flatMap(certificatesIn)
   const context = {
     ca: options.caOnly === true ? own : [...systemCertificates(), ...own],
     minVersion: options.minVersion ?? 'TLSv1.3',

@@ -21,6 +21,18 @@ export function certificatesIn(pem: string | Buffer): string[] {
   })
 }
 
+/** Throws a TypeError that names the option without any certificate in it: no authority would mean all those of the system. */
+export function checkAuthorities(name: string, given: Authorities): void {
+  if (given === undefined) return
+  try {
+    const all = [given].flat().flatMap(certificatesIn)
+    if (all.length > 0) return
+  } catch (cause) {
+    throw new TypeError(`${name} has no readable certificate (PEM)`, { cause })
+  }
+  throw new TypeError(`${name} has no certificate (PEM)`)
+}
+
 /** Whether authorities that counted before no longer do. */
 export function dropsAny(before: Authorities, after: Authorities): boolean {
   const left = textsOf(after)

@@ -1,5 +1,6 @@
 /** Options about who may call: what the edge checks, and for which requests. */
 import { isDeepStrictEqual } from 'node:util'
+import { checkAuthorities } from '../../protocol/base/certificates.ts'
 import { checkDuration } from '../../protocol/base/durations.ts'
 import { demand } from '../../protocol/base/limit.ts'
 import { checkMembers, type Members } from '../../protocol/base/members.ts'
@@ -7,7 +8,7 @@ import { isRuntimeName } from '../../protocol/base/names.ts'
 import { dashed, isForwardedName, isHopByHop, isMountName, isToken } from '../../protocol/http/headers.ts'
 import type { KeyOrigin } from '../auth/key-source.ts'
 import { checkKeyOrigin } from '../key-origin.ts'
-import type { Authorities } from '../tls.ts'
+import { type Authorities, checkGiven } from '../tls.ts'
 import { OPEN_PATH, openPath, readsOneWay } from './open-path.ts'
 
 /** What callers must show before a request passes to its runtime. All checks that are set must pass. */
@@ -98,6 +99,8 @@ function checkSet(access: AccessOptions, audience: string, hasTls: boolean): voi
   const { jwt, forwardAuth, clientCa, runtimes = [], open = [] } = access
   const checks = [jwt, forwardAuth, clientCa].filter(check => check !== undefined)
   demand(checks.length > 0, 'access: give jwt, forwardAuth or clientCa; without one of these, nobody would be checked')
+  checkGiven('access.clientCa', clientCa)
+  checkAuthorities('access.forwardAuth.ca', forwardAuth?.ca)
   demand(clientCa === undefined || hasTls, 'access.clientCa needs public.tls')
   demand(access.runtimes?.length !== 0, 'access.runtimes is empty: nobody would be checked; leave it out to check all')
   demand(runtimes.length <= MAX_LIST && runtimes.every(isRuntimeName), 'access.runtimes must be names of runtimes')

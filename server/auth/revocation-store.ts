@@ -7,7 +7,7 @@ import type { PolledDocument } from './polled-document.ts'
 import { RevocationFile } from './revocation-file.ts'
 import { formatRule, idOf } from './revocation-list.ts'
 import { type UrlRevocationsOptions, urlRevocations } from './revocation-url.ts'
-import { checkRevocation, type Revocation, Revocations } from './revocations.ts'
+import { checkRevocation, checkTimes, type Revocation, Revocations } from './revocations.ts'
 
 /** Where revocations are read from, besides the directory and `server.revoke`. */
 export interface RevocationSources {
@@ -51,6 +51,7 @@ const MEMBERS: Members<Revocation> = { tokenId: 'string', runtime: 'string', iss
 const MAX_SHOWN = 200
 
 export class RevocationStore {
+  readonly #now: () => number
   readonly #own: Revocations
   readonly #listed: Revocations
   readonly #common: Revocations
@@ -66,6 +67,7 @@ export class RevocationStore {
       revocations.replace(rules)
       this.onChange()
     }
+    this.#now = now
     this.#own = new Revocations(now)
     this.#listed = new Revocations(now)
     this.#common = new Revocations(now)
@@ -135,6 +137,7 @@ export class RevocationStore {
   async add(rule: Revocation): Promise<boolean> {
     checkMembers('', rule, MEMBERS)
     checkRevocation(rule)
+    checkTimes(rule, this.#now() / 1000)
     this.#own.add(rule)
     this.onChange()
     const results = await Promise.allSettled([this.#file?.add(rule), this.#shared?.add(rule)])

@@ -14,6 +14,8 @@ export interface Revocation {
 
 /** Most rules that we write. Longer lists, which others may have written to the directory, are read as far as memory allows. */
 export const MAX_REVOCATIONS = 10_000
+/** In the year 5138. Times in ms are later. */
+const LATEST_S = 1e11
 /** How long a rule is kept after it has ended, since a wrong clock may have set its end. */
 export const KEEP_OVER_S = 86_400
 
@@ -113,6 +115,13 @@ export function checkForm(rule: Revocation): void {
       throw new TypeError('the times of a revocation must be seconds since 1970')
     }
   }
+}
+
+/** Throws a TypeError for a new rule that is over, or whose time of issue is in ms. A list may have rules that are over. */
+export function checkTimes({ issuedBefore, until }: Revocation, nowS: number): void {
+  if ((issuedBefore ?? 0) > LATEST_S) throw new TypeError('issuedBefore must be seconds since 1970, not milliseconds')
+  if (until === undefined || until > nowS) return
+  throw new TypeError(`a revocation would have no effect: it ended at ${until}, and it is ${Math.floor(nowS)} now`)
 }
 
 function append(map: Map<string, Revocation[]>, key: string, rule: Revocation): void {

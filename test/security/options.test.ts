@@ -54,7 +54,8 @@ const server = (more: Partial<ServerOptions>) =>
     ...more,
   })
 const redis = { url: 'redis://127.0.0.1' }
-const peerTls = { cert: '', key: '', ca: '' }
+const authority = await createAuthority()
+const peerTls = { cert: '', key: '', ca: authority.certificate }
 
 const client = (more: Partial<ClientOptions>) => {
   const options = { url: 'wss://127.0.0.1:1', token: 'a.b.c', proxy: '', target: () => new Response() }
@@ -181,7 +182,6 @@ const jwt = { jwks: { keys: [] }, audience: 'callers' }
 const forwardAuth = { url: 'http://127.0.0.1:1' }
 
 /** Objects of options, with a function that uses one. Each refuses what it does not know, and a type that would switch a guard on or off. */
-const authority = await createAuthority()
 const OBJECTS: [group: string, misspelt: string, meant: string, take: (more: object) => unknown][] = [
   ['', 'acces', 'access', server],
   ['auth.', 'isuer', 'issuer', more => server({ auth: { jwks: { keys: [] }, ...more } })],
@@ -389,4 +389,32 @@ test.each<[string, () => unknown]>([
   ['nothing', () => {}],
 ])('C7: a clock of %s is refused', (_, clock) => {
   expect(() => server({ clock: clock as never })).toThrow(/^clock must return the time in ms since 1970/)
+})
+
+const remote = { url: 'https://a.example' }
+describe.each<[string, (ca: never) => unknown]>([
+  ['auth.jwks.ca', ca => server({ auth: { jwks: { ...remote, ca } } })],
+  ['auth.revocations.ca', ca => server({ auth: { jwks: { keys: [] }, revocations: { ...remote, ca } } })],
+  ['access.jwt.jwks.ca', ca => server({ access: { jwt: { ...jwt, jwks: { ...remote, ca } } } })],
+  ['access.forwardAuth.ca', ca => server({ access: { forwardAuth: { ...forwardAuth, ca } } })],
+  ['access.clientCa', clientCa => server({ public: { port: 0, tls }, access: { clientCa } })],
+  ['control.clientCa', clientCa => server({ control: { port: 0, tls, clientCa } })],
+  ['control.tls.ca', ca => server({ control: { port: 0, tls: { ...tls, ca } } })],
+  ['public.tls.ca', ca => server({ public: { port: 0, tls: { ...tls, ca } } })],
+  ['peer.tls.ca', ca => server({ directory: redis, peer: { port: 0, tls: { ...peerTls, ca } } })],
+  ['directory.ca', ca => server({ directory: { url: 'rediss://127.0.0.1', ca } })],
+  ['inbox.ca', ca => server({ inbox: { url: 'postgres://a@127.0.0.1/a', ca } })],
+  ['ca', ca => client({ ca })],
+  ['tls.ca', ca => serveRouter({ routes, port: 0, tls: { ...tls, ca } })],
+])('C7: %s without a certificate, which would mean all authorities of the system:', (name, take) => {
+  test.each(['', 'a', [], [''], Buffer.alloc(0)])('%j', async ca => {
+    const message = expect.stringMatching(new RegExp(`^${name} has no (readable )?certificate`))
+    await expect(Promise.resolve(ca as never).then(take)).rejects.toEqual(expect.objectContaining({ message }))
+  })
+})
+
+test('C7: serveRouter with other certificates, too', async () => {
+  const service = await serveRouter({ routes, port: 0 })
+  open.push(() => service.close())
+  expect(() => service.setTls({ ca: '' })).toThrow('tls.ca has no readable certificate')
 })

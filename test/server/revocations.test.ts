@@ -330,6 +330,12 @@ describe('by hand', () => {
     await startRevoking({})
     await expect(server!.revoke({ until: 5 })).rejects.toThrow(TypeError)
     await expect(server!.revoke({ runtime: 'Demo' })).rejects.toThrow('no token can be for the runtime "Demo"')
+    const [nowS, inMs] = [Date.now() / 1000, Date.now()]
+    await expect(server!.revoke({ runtime: 'demo', until: nowS - 1 })).rejects.toThrow(
+      'a revocation would have no effect',
+    )
+    await expect(server!.revoke({ runtime: 'demo', issuedBefore: inMs })).rejects.toThrow('not milliseconds')
+    expect(server!.revocations()).toEqual([])
     // It would revoke all tokens.
     const misspelt = { runtimes: 'demo', issuedBefore: 5 }
     await expect(server!.revoke(misspelt)).rejects.toThrow('runtimes is unknown: did you mean runtime?')
