@@ -1,4 +1,5 @@
 /** Checks the header rules of a route. None may touch fields that frame a message or identify the caller. */
+import { FIELD_KIND, kindOf } from '../protocol/http/field-names.ts'
 import { dashed, isFieldValue, isForwardedName, isHopByHop, isMountName, isToken } from '../protocol/http/headers.ts'
 import type { ReportProblem } from './compile.ts'
 import type { CompiledHeaders } from './compiled.ts'
@@ -21,11 +22,12 @@ const OURS: ReadonlySet<string> = new Set([
 
 /**
  * Whether no request has this field (in lower case) when its route is chosen. Those of a delivery from the inbox begin with
- * `sallyport-`, and `te` may say `trailers`.
+ * `sallyport-`, and `te` may say `trailers`. Of what the codec reads itself, it keeps only the length.
  */
 export function isAlwaysRemoved(name: string): boolean {
-  if (name === 'host' || isMountName(name)) return true
-  return isForwardedName(name) ? !name.startsWith('sallyport-') : name !== 'te' && isHopByHop(name)
+  if (name === 'te' || name === 'content-length') return false
+  if (isForwardedName(name)) return !name.startsWith('sallyport-')
+  return isMountName(name) || isHopByHop(name) || (kindOf(name) ?? FIELD_KIND.plain) !== FIELD_KIND.plain
 }
 
 export function compileHeaders(

@@ -6,6 +6,7 @@
  */
 
 import type { Cidrs } from '../protocol/base/address.ts'
+import { elapsedMs } from '../protocol/base/elapsed.ts'
 import { ignore, logGuard } from '../protocol/base/guard.ts'
 import type { Logger } from '../protocol/base/log.ts'
 import type { Span } from '../protocol/trace/span.ts'
@@ -295,7 +296,7 @@ export class Registry<M extends RegisteredSession, H = never> {
     if (this.countOf(name) > 0) return true
     const state = this.#directory.find(name)
     if (state === undefined || state === 'unknown') return state === 'unknown'
-    if (performance.now() - state.changedMs < forgetMs) return true
+    if (elapsedMs() - state.changedMs < forgetMs) return true
     for (const { replicas } of state.instances.values()) if (replicas.length > 0) return true
     return false
   }

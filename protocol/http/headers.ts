@@ -230,11 +230,11 @@ export function dashed(name: string): string {
 const FORWARDED =
   'forwarded x-forwarded* x-real-ip x-client-ip x-cluster-client-ip x-original-forwarded-for sallyport-* x-sallyport-*'
 /** Other names under which proxies tell services a caller's address or certificate. */
-const BY_PROXIES = `true-client-ip client-ip proxy-client-ip wl-proxy-client-* forwarded-for remote-addr x-remote-addr x-remote-ip
+const BY_PROXIES = `true-client-ip client-ip proxy-client-ip wl-proxy-* forwarded-for remote-addr x-remote-addr x-remote-ip
 x-originating-ip cf-connecting-ip* cf-pseudo-ipv4 fastly-client-ip fly-client-ip do-connecting-ip x-envoy-external-address
 x-azure-clientip x-azure-socketip x-appengine-user-ip x-appengine-remote-addr x-proxyuser-ip cloudfront-viewer-address
 client-cert* x-client-cert* x-client-verify x-client-dn ssl-client-* x-ssl-* x-arr-clientcert x-amzn-mtls-* cf-client-cert* cf-cert-*
-cloudfront-viewer-cert*`
+cloudfront-viewer-cert* ssl-cipher* ssl-session-id proxy-auth-cert proxy-ssl-id x-proxied-https front-end-https`
 
 const patternOf = (...names: string[]) => new RegExp(`^(?:${names.join('|').replaceAll('*', '.*')})$`)
 const FORWARDED_NAMES = FORWARDED.split(' ')

@@ -40,7 +40,7 @@ export interface RuntimeState {
   readonly instances: ReadonlyMap<string, InstanceState>
   /** Grows with every change. */
   readonly version: number
-  /** When it last changed, by this process's monotonic clock, as far as the directory can tell. */
+  /** When it last changed, by `elapsedMs` of this process, as far as the directory can tell. */
   readonly changedMs: number
 }
 

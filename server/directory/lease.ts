@@ -1,6 +1,6 @@
 /**
- * Decides how long a replica may act on what it knows, by the local monotonic clock: for one lease after the store confirmed it, and
- * after that only while it is certain that no other replica was granted anything.
+ * Decides how long a replica may act on what it knows, by a local clock that nobody can set and that goes on while the machine is suspended:
+ * for one lease after the store confirmed it, and after that only while it is certain that no other replica was granted anything.
  */
 import { Absence } from './absence.ts'
 import type { DirectoryState } from './directory.ts'

@@ -1,4 +1,5 @@
 /** The directory of a single server. */
+import { elapsedMs } from '../../protocol/base/elapsed.ts'
 import {
   type Directory,
   type DirectoryListener,
@@ -59,7 +60,7 @@ export class MemoryDirectory implements Directory {
     }
     change(record)
     record.version++
-    const state = stateOf(runtime, record, performance.now())
+    const state = stateOf(runtime, record, elapsedMs())
     this.#states.set(runtime, state)
     if ([...record.instances.values()].some(({ replicas }) => replicas.size > 0)) this.#offline.delete(runtime)
     else this.#offline.add(runtime)

@@ -1,4 +1,5 @@
 /** The rules while the directory cannot be reached. No epoch is granted; the highest that anybody presents wins. */
+import { elapsedMs } from '../../protocol/base/elapsed.ts'
 import type { InstanceState, RuntimeState } from './directory.ts'
 import { forget } from './record.ts'
 
@@ -22,7 +23,7 @@ export function present(
     active: next,
     instances: withHolding(known, instance, { epoch, replicas }, next),
     version: (known?.version ?? 0) + 1,
-    changedMs: performance.now(),
+    changedMs: elapsedMs(),
   }
 }
 
@@ -34,7 +35,7 @@ export function absent(known: RuntimeState, instance: string, replica: string): 
     ...known,
     instances: withHolding(known, instance, { epoch: held?.epoch ?? 0, replicas }, known.active),
     version: known.version + 1,
-    changedMs: performance.now(),
+    changedMs: elapsedMs(),
   }
 }
 

@@ -1,11 +1,12 @@
 /**
  * The directory of several servers, over a store that they share (`store.ts`). Everything that a replica knows is a copy. Changes go
  * through the store, which notifies all replicas. A replica acts on its copy only while its lease says that the copy is complete, by
- * the local monotonic clock (`lease.ts`).
+ * the local clock (`lease.ts`, `elapsed.ts`).
  *
  * When the link to the store breaks, what is known stays valid for the rest of the lease. After that it is valid only if all other
  * replicas vouch that they were granted nothing (`witnesses.ts`).
  */
+import { elapsedMs } from '../../protocol/base/elapsed.ts'
 import { detached, logDefect, logGuard } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
 import {
@@ -35,7 +36,7 @@ export interface SharedDirectoryOptions extends Omit<StoreMember, 'address'> {
   readonly logger: Logger
   readonly witnesses?: Witnesses | undefined
   readonly record?: Recorder | undefined
-  /** Monotonic time in milliseconds. Default `performance.now`. */
+  /** Monotonic time in milliseconds, which goes on while the machine is suspended. Default {@link elapsedMs}. */
   readonly now?: (() => number) | undefined
 }
 
@@ -64,7 +65,7 @@ export class SharedDirectory implements Directory {
 
   constructor(options: SharedDirectoryOptions) {
     const { replica, leaseMs, logger, store, witnesses = new NoWitnesses(replica) } = options
-    const now = options.now ?? (() => performance.now())
+    const now = options.now ?? elapsedMs
     this.replica = replica
     this.#options = options
     this.#logger = logger

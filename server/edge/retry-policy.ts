@@ -1,4 +1,5 @@
 /** Decides where the next attempt of an exchange goes, after what happened to the earlier ones. */
+import { elapsedMs } from '../../protocol/base/elapsed.ts'
 import type { SallyportError } from '../../protocol/base/errors.ts'
 import { isSafe } from '../../protocol/http/methods.ts'
 import { type RefusalCode, RefusedError } from '../../protocol/wire/exchange/refusal.ts'
@@ -10,8 +11,6 @@ import type { CarrierSource } from './carriers.ts'
  * once and we have not heard the answer. The rest is for an attempt that is long on its way.
  */
 const REMEMBERED_MS = 45_000
-/** One function for all exchanges, each of which has a policy. */
-const monotonicMs = () => performance.now()
 /** Most failed attempts in a row without a wait. */
 const MAX_FAILURES = 4
 /**
@@ -48,8 +47,8 @@ export class RetryPolicy {
   /** The instance whose loss was last counted as a failure. */
   #lost: string | undefined
 
-  /** `now` must be monotonic. */
-  constructor(picker: Pick<CarrierSource, 'pick'>, runtime: string, ownHost?: string, now: () => number = monotonicMs) {
+  /** `now` must be monotonic, and go on while this machine is suspended, as that of the instance does. */
+  constructor(picker: Pick<CarrierSource, 'pick'>, runtime: string, ownHost?: string, now: () => number = elapsedMs) {
     this.#picker = picker
     this.#runtime = runtime
     this.#ownHost = ownHost

@@ -5,6 +5,7 @@
 
 import { type BufferBudget, createBufferBudget } from '../../protocol/base/budget.ts'
 import { dropsAny } from '../../protocol/base/certificates.ts'
+import { elapsedMs } from '../../protocol/base/elapsed.ts'
 import { logGuard } from '../../protocol/base/guard.ts'
 import { formatAddress, type HostPort, readDialled } from '../../protocol/base/host-port.ts'
 import type { Logger } from '../../protocol/base/log.ts'
@@ -102,7 +103,7 @@ export class Peers implements Witnesses, HopFinder<Hop>, HopOwner {
   constructor(options: PeersOptions) {
     this.#options = options
     this.#logger = options.logger
-    this.#now = options.now ?? (() => performance.now())
+    this.#now = options.now ?? elapsedMs
     this.#tls = options.tls
     this.#budget = createBufferBudget(options.bufferBytes)
     this.#runtimeCeilings = new RuntimeCeilings(options.bufferBytesPerRuntime)

@@ -138,7 +138,8 @@ test('R2: names by which only a trusted proxy describes the caller, in every spe
   x-originating-ip cf-connecting-ip cf-connecting-ipv6 cf-pseudo-ipv4 fastly-client-ip fly-client-ip do-connecting-ip
   x-envoy-external-address x-azure-clientip x-azure-socketip x-appengine-user-ip x-proxyuser-ip client-cert client-cert-chain
   x-client-cert x-client-cert-chain ssl-client-cert ssl-client-verify x-ssl-cert x-ssl-client-verify x-ssl-client-s-dn
-  x-arr-clientcert x-amzn-mtls-clientcert cf-client-cert-sha256 cf-cert-verified
+  x-arr-clientcert x-amzn-mtls-clientcert cf-client-cert-sha256 cf-cert-verified wl-proxy-ssl ssl-cipher
+  ssl-cipher-usekeysize ssl-session-id proxy-auth-cert proxy-ssl-id x-proxied-https front-end-https
   x-client-verify x-client-dn cloudfront-viewer-cert-subject cloudfront-viewer-address x-appengine-remote-addr`.split(
       /\s+/,
     )

@@ -3,6 +3,7 @@
  * clock; the other replicas answer without sockets.
  */
 import { afterEach, beforeEach, expect, test } from 'vitest'
+import { elapsedMs } from '../../../protocol/base/elapsed.ts'
 import type { RuntimeState } from '../../../server/directory/directory.ts'
 import { QueueFull } from '../../../server/directory/store.ts'
 import { NoWitnesses, type WitnessListener } from '../../../server/directory/witnesses.ts'
@@ -37,7 +38,7 @@ class Neighbour extends NoWitnesses {
   }
 
   override vouchedUntilMs(): number {
-    return this.vouches ? performance.now() + ground.leaseMs : Number.NEGATIVE_INFINITY
+    return this.vouches ? elapsedMs() + ground.leaseMs : Number.NEGATIVE_INFINITY
   }
 
   override tell(state?: RuntimeState): void {

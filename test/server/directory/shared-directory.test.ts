@@ -4,6 +4,7 @@
  * Redis.
  */
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
+import { elapsedMs } from '../../../protocol/base/elapsed.ts'
 import type { Logger } from '../../../protocol/base/log.ts'
 import type { DirectoryState, RuntimeState } from '../../../server/directory/directory.ts'
 import type { Script } from '../../../server/directory/scripts.ts'
@@ -312,7 +313,7 @@ describe.each([['in memory', inMemory], ...(needs('redis') ? [['in Redis', inRed
           watch: on => {
             isWatched = on
           },
-          vouchedUntilMs: () => (vouch && isWatched ? performance.now() + leaseMs : Number.NEGATIVE_INFINITY),
+          vouchedUntilMs: () => (vouch && isWatched ? elapsedMs() + leaseMs : Number.NEGATIVE_INFINITY),
         },
       })
       await done(c.directory.open())
@@ -354,7 +355,7 @@ describe.each([['in memory', inMemory], ...(needs('redis') ? [['in Redis', inRed
           listen: (one: WitnessListener) => {
             listener = one
           },
-          vouchedUntilMs: () => (vouch ? performance.now() + ground.leaseMs : Number.NEGATIVE_INFINITY),
+          vouchedUntilMs: () => (vouch ? elapsedMs() + ground.leaseMs : Number.NEGATIVE_INFINITY),
         }),
       })
       /** The other replicas come and go all the time. */
