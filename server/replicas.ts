@@ -33,15 +33,24 @@ export interface Replicas {
   pick: SpliceOwner['pick']
 }
 
-/** Opens the directory. Resolves once it has answered, or could not be reached. */
-export async function openReplicas(settings: ResolvedServerOptions, opened: Opened): Promise<Replicas> {
+/** Opens the directory. Resolves once it has answered, or could not be reached. See `SharedDirectoryOptions` for `prepare`. */
+export async function openReplicas(
+  settings: ResolvedServerOptions,
+  opened: Opened,
+  prepare: () => Promise<void>,
+): Promise<Replicas> {
   const { directory } = settings
-  if (directory !== undefined && 'url' in directory) return openShared(settings, directory, opened)
+  if (directory !== undefined && 'url' in directory) return openShared(settings, directory, opened, prepare)
   const alone = { shared: false, peers: undefined, keeper: undefined, operators: undefined, pick: () => undefined }
   return { directory: directory ?? new MemoryDirectory(), ...alone }
 }
 
-async function openShared(settings: ResolvedServerOptions, options: StoreOptions, opened: Opened): Promise<Replicas> {
+async function openShared(
+  settings: ResolvedServerOptions,
+  options: StoreOptions,
+  opened: Opened,
+  prepare: () => Promise<void>,
+): Promise<Replicas> {
   const { logger, record } = settings
   const { prefix = DEFAULT_PREFIX } = options
   const { leaseMs } = resolveLimits(LEASE, { leaseMs: options.leaseMs })
@@ -53,7 +62,7 @@ async function openShared(settings: ResolvedServerOptions, options: StoreOptions
   const kind = storeKindOf(options.url)
   const member = { replica, address: beside?.peers.address ?? '', leaseMs }
   const store = await kind.make(options, prefix, member)
-  const directory = new SharedDirectory({ store, replica, leaseMs, logger, witnesses: beside?.peers, record })
+  const directory = new SharedDirectory({ store, replica, leaseMs, logger, witnesses: beside?.peers, record, prepare })
   const known = () => [...directory.living, ...(beside?.peers.connected ?? [])]
   const operators = await kind.operators?.(options, prefix, { replica, known, logger })
   const replicas: Replicas = {

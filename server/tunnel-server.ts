@@ -100,7 +100,7 @@ export class TunnelServer implements Server {
     ])
     opened.check()
     const authenticator = new Authenticator(settings, keys, revocations)
-    const replicas = await openReplicas(settings, opened)
+    const replicas = await openReplicas(settings, opened, () => revocations.reread())
     opened.check()
     const keeping = await openStore(settings, opened)
     opened.check()

@@ -26,6 +26,8 @@ export interface SharedRevocations {
   /** Entries that are not valid rules, as texts. */
   readonly odd: readonly string[]
   open(): Promise<void>
+  /** Reads the list over a new connection. Rejects if it could not. */
+  reread(): Promise<void>
   add(rule: Revocation): Promise<void>
   /** Removes entries by their text, as written by `formatRule`. A replica that missed this does not bring them back. */
   remove(isRemoved: (text: string) => boolean): Promise<void>
@@ -95,6 +97,14 @@ export class RevocationStore {
 
   async start(): Promise<void> {
     await Promise.all([this.#file?.start(), this.#url?.start(), this.#shared?.open()])
+  }
+
+  /**
+   * Reads the rules of all replicas again, before sessions are entered in a directory that was away: others may have revoked their tokens
+   * meanwhile, or before this server started.
+   */
+  async reread(): Promise<void> {
+    await this.#shared?.reread()
   }
 
   /** Whether all revocations are known. */

@@ -71,6 +71,8 @@ export class RedisRevocations implements SharedRevocations {
   /** The rules of the last call of `onList`. */
   #reported: Rules = new Map()
   #link: RedisLink | undefined
+  /** Aborted to close the link, whether it is open by then or not. */
+  #linking = new AbortController()
   #batch: Batch | undefined
   /** One exchange at a time, since each answer is the whole list, and Redis buffers only a few of these for a client. */
   #exchanging: Promise<unknown> = Promise.resolve()
@@ -90,6 +92,13 @@ export class RedisRevocations implements SharedRevocations {
     this.#key = `{${options.prefix}}:revocations`
     this.#keys = [this.#key, `${this.#key}:version`]
     this.#channel = `${options.prefix}:revocations`
+  }
+
+  /** An operation on the old link, or an attempt to open one, might take its whole deadline to find that its path is gone. */
+  async reread(): Promise<void> {
+    this.#linking.abort()
+    this.#linking = new AbortController()
+    await this.#share([])
   }
 
   /** Fetches the list, and keeps fetching it. Resolves whether or not the first attempt succeeded. */
@@ -271,7 +280,7 @@ export class RedisRevocations implements SharedRevocations {
         this.#link = undefined
       },
     }
-    const { signal } = this.#closing
+    const signal = AbortSignal.any([this.#closing.signal, this.#linking.signal])
     this.#link = await RedisLink.open(await this.#options.redis(), place, DEADLINE_MS, listener, signal)
     return this.#link
   }

@@ -36,6 +36,8 @@ export interface SharedDirectoryOptions extends Omit<StoreMember, 'address'> {
   readonly logger: Logger
   readonly witnesses?: Witnesses | undefined
   readonly record?: Recorder | undefined
+  /** Called whenever the store was reached anew, before it is told anything. If it rejects, the store counts as unreachable. */
+  readonly prepare?: (() => Promise<void>) | undefined
   /** Monotonic time in milliseconds, which goes on while the machine is suspended. Default {@link elapsedMs}. */
   readonly now?: (() => number) | undefined
 }
@@ -64,7 +66,7 @@ export class SharedDirectory implements Directory {
   #latest = 0
 
   constructor(options: SharedDirectoryOptions) {
-    const { replica, leaseMs, logger, store, witnesses = new NoWitnesses(replica) } = options
+    const { replica, leaseMs, logger, store, witnesses = new NoWitnesses(replica), prepare = async () => {} } = options
     const now = options.now ?? elapsedMs
     this.replica = replica
     this.#options = options
@@ -75,7 +77,7 @@ export class SharedDirectory implements Directory {
     this.#lease = new Lease({ leaseMs, now, witnesses })
     this.#stateLog = new StateLog(logger)
     this.#connection = new StoreConnection(
-      { store, leaseMs, now, logger },
+      { store, leaseMs, now, logger, prepare },
       {
         notice: text => this.#notice(text),
         mayHaveMissed: () => {

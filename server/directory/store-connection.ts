@@ -12,6 +12,8 @@ interface ConnectionOptions {
   readonly leaseMs: number
   readonly now: () => number
   readonly logger: Logger
+  /** Called for each link before it is used. If it rejects, there is another one. */
+  readonly prepare: () => Promise<void>
 }
 
 /** Acts on what the store reports. */
@@ -83,7 +85,7 @@ export class StoreConnection {
       }
       this.#link = link
       this.#openedMs = startedMs
-      await this.#tick(link)
+      await this.#begin(link)
     } catch (error) {
       this.failures++
       this.failure = error as Error
@@ -136,6 +138,16 @@ export class StoreConnection {
     clearTimeout(this.#timer)
     const due = starting(this.#options.logger, 'a scheduled step of the directory failed', step)
     this.#timer = setTimeout(due, ms).unref()
+  }
+
+  async #begin(link: StoreLink): Promise<void> {
+    try {
+      await this.#options.prepare()
+    } catch (error) {
+      this.#lost(link, error as Error)
+      link.close()
+    }
+    if (link === this.#link && !this.closed) await this.#tick(link)
   }
 
   /**

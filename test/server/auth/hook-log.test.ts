@@ -32,7 +32,7 @@ test('a revocation hook is asked about live sessions even while the shared list 
   const nothing = async () => {}
   const unreadable: SharedRevocations = {
     ...{ onList: () => {}, readable: false, odd: ['?'] },
-    ...{ open: nothing, add: nothing, remove: nothing, close: () => {} },
+    ...{ open: nothing, reread: nothing, add: nothing, remove: nothing, close: () => {} },
   }
   const revocations = new RevocationStore({}, unreadable, noLogger, Date.now)
   const authenticator = new Authenticator(settings, await givenKeys(keys.jwks), revocations)

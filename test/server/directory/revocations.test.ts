@@ -102,6 +102,42 @@ describe.runIf(needs('redis'))('revocations in Redis', () => {
     await next.stop()
   })
 
+  describe('D7: are read before sessions that a replica has without Redis are entered in the directory', () => {
+    let relay: Relay
+    beforeEach(async () => {
+      await redis.age()
+      relay = await Relay.start({ port: 0 })
+    })
+    afterEach(() => relay.stop())
+
+    /** With a later epoch than any, the instance would be active as soon as it is entered. */
+    async function isNeverEntered(b: Server): Promise<void> {
+      const client = await dial(b, { token: await token('demo', { id: 'stolen' }), hello: { lastEpoch: 1e9 } })
+      client.session.control({ type: 'ready' })
+      await until(() => b.stats().directory.state === 'lost')
+      relay.target = redis.port
+      expect((await client.closed).code).toBe(4401)
+      await until(() => b.stats().directory.state === 'connected')
+      expect(await redis.command('EXISTS', '{sallyport}:runtime:demo')).toBe(0)
+    }
+
+    test('by one that starts', async () => {
+      const a = await start()
+      await a.revoke({ tokenId: 'stolen' })
+      await isNeverEntered(await start(`redis://127.0.0.1:${relay.port}`))
+    })
+
+    test('by one that was cut off meanwhile', async () => {
+      relay.target = redis.port
+      const [a, b] = [await start(), await start(`redis://127.0.0.1:${relay.port}`)]
+      await becomes(true, a, b)
+      relay.target = 0
+      relay.cut()
+      await a.revoke({ tokenId: 'stolen' })
+      await isNeverEntered(b)
+    })
+  })
+
   test('hold to the end of time, on a replica that starts later, too', async () => {
     const a = await start()
     for (const until of [1e21, Number.MAX_VALUE]) await a.revoke({ tokenId: `until ${until}`, until })

@@ -27,12 +27,12 @@ function storeOf(link: Partial<StoreLink>) {
   return { store, listeners }
 }
 
-function connectTo(store: DirectoryStore): StoreConnection {
+function connectTo(store: DirectoryStore, prepare = async () => {}): StoreConnection {
   const owner = {
     ...{ notice() {}, mayHaveMissed() {}, renewed() {}, isTelling: () => false, latest: () => 0 },
     ...{ async upkeep() {}, closed() {}, absent() {}, unreachable() {}, updateState() {} },
   }
-  const options = { store, leaseMs: 60_000, now: () => performance.now(), logger: noLogger }
+  const options = { store, leaseMs: 60_000, now: () => performance.now(), logger: noLogger, prepare }
   const connection = new StoreConnection(options, owner)
   closing.push(connection)
   return connection
@@ -51,6 +51,27 @@ test('nothing is changed before the lease is renewed', async () => {
   await opened
   expect(change).not.toHaveBeenCalled()
   expect(await connection.change(LOOK)).toBeNull()
+})
+
+test('a link is not used before what must come first is done; if that fails, there is another link', async () => {
+  const renew = vi.fn(async () => RENEWED)
+  const close = vi.fn()
+  const { store, listeners } = storeOf({ renew, close })
+  const steps = Array.from({ length: 3 }, () => Promise.withResolvers<void>())
+  const connection = connectTo(store, async () => await steps[listeners.length - 1]?.promise)
+  const opened = connection.open()
+  await until(() => listeners.length === 1)
+  steps[0]!.reject(new Error('on purpose'))
+  await opened
+  expect([connection.failure?.message, close.mock.calls.length]).toEqual(['on purpose', 1])
+  await until(() => listeners.length === 2)
+  listeners[1]!.closed(new Error('on purpose'))
+  steps[1]!.resolve()
+  await until(() => listeners.length === 3)
+  expect([renew.mock.calls.length, connection.isOpen]).toEqual([0, false])
+  steps[2]!.resolve()
+  await until(() => connection.isOpen)
+  expect(renew).toHaveBeenCalledTimes(1)
 })
 
 test('an answer does not count if its link has ended meanwhile', async () => {
