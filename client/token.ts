@@ -27,6 +27,8 @@ interface TokenKeeperOptions {
 
 /** Time for the source to answer. */
 const SOURCE_TIMEOUT_MS = 10_000
+/** How long a dial waits for a fresh token if the current one is still good. */
+const FRESH_WAIT_MS = 1000
 const MIN_RETRY_MS = 500
 const MAX_RETRY_MS = 30_000
 
@@ -71,10 +73,17 @@ export class TokenKeeper {
     return this.#token
   }
 
-  /** Returns a token to dial with: the current one, or a fresh one if that was refused or has less than a third of its lifetime left. */
+  /**
+   * Returns a token to dial with: the current one, or a fresh one if that was refused or has less than a third of its lifetime left. If the
+   * source fails or is late, the current one is used to its end.
+   */
   async get(): Promise<string> {
-    if (this.#token !== undefined && !this.#refused && this.#nowMs() < this.#renewMs()) return this.#token
-    return await this.#fetch()
+    const nowMs = this.#nowMs()
+    const isGood = this.#token !== undefined && !this.#refused && nowMs < (this.expiresMs ?? Number.POSITIVE_INFINITY)
+    if (isGood && nowMs < this.#renewMs()) return this.#token!
+    const fetching = this.#fetch()
+    if (!isGood) return await fetching
+    return await withDeadline(FRESH_WAIT_MS, fetching).catch(() => this.#token!)
   }
 
   /**
@@ -148,7 +157,9 @@ export class TokenKeeper {
 
   async #ask(): Promise<string> {
     const source = this.#source
-    const token = checkToken(typeof source === 'string' ? source : await withDeadline(async () => await source()))
+    const token = checkToken(
+      typeof source === 'string' ? source : await withDeadline(SOURCE_TIMEOUT_MS, askFor(source)),
+    )
     this.#take(token)
     return token
   }
@@ -240,12 +251,17 @@ function retryMs(leftMs: number): number {
   return leftMs <= 0 ? MAX_RETRY_MS : Math.min(MAX_RETRY_MS, Math.max(MIN_RETRY_MS, leftMs / 10))
 }
 
-async function withDeadline<Value>(run: () => Promise<Value>): Promise<Value> {
+/** Rejects if the source throws. */
+async function askFor(source: () => string | Promise<string>): Promise<string> {
+  return await source()
+}
+
+async function withDeadline<Value>(ms: number, answer: Promise<Value>): Promise<Value> {
   const { promise, reject } = Promise.withResolvers<never>()
-  const late = new Error(`the token source did not answer within ${formatDuration(SOURCE_TIMEOUT_MS)}`)
-  const timer = setTimeout(reject, SOURCE_TIMEOUT_MS, late)
+  const late = new Error(`the token source did not answer within ${formatDuration(ms)}`)
+  const timer = setTimeout(reject, ms, late)
   try {
-    return await Promise.race([run(), promise])
+    return await Promise.race([answer, promise])
   } finally {
     clearTimeout(timer)
   }

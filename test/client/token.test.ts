@@ -139,7 +139,53 @@ describe('TokenKeeper', () => {
     expect(calls).toBeGreaterThan(10)
     expect(calls).toBeLessThan(60)
     expect(warnings).toContain('could not get a fresh token')
-    expect(await keeper.get().catch((error: Error) => error.message)).toBe('no such file')
+    expect(await keeper.get()).toBe(first)
+    keeper.close()
+  })
+
+  const FAILED = 'no such file'
+  const LATE = 'the token source did not answer within 10 s'
+  /** What a dial gets, and after how many seconds. */
+  it.each([
+    ['fails', 'is fresh', 100_000, 'the same', 0],
+    ['fails', 'is in its last third', 250_000, 'the same', 0],
+    ['fails', 'was refused', 250_000, FAILED, 0],
+    ['fails', 'has expired', 300_000, FAILED, 0],
+    ['is late', 'is fresh', 100_000, 'the same', 0],
+    ['is late', 'is in its last third', 250_000, 'the same', 1],
+    ['is late', 'was refused', 100_000, LATE, 10],
+    ['is late', 'has expired', 300_000, LATE, 10],
+    ['answers', 'is fresh', 100_000, 'the same', 0],
+    ['answers', 'is in its last third', 250_000, 'another', 0],
+    ['answers', 'was refused', 100_000, 'another', 0],
+    ['answers', 'has expired', 300_000, 'another', 0],
+  ])('if the source %s and the token %s', async (source, token, atMs, outcome, waitedS) => {
+    const first = fresh(300)
+    const answers: Record<string, () => string | Promise<string>> = {
+      fails: () => Promise.reject(new Error(FAILED)),
+      'is late': () => new Promise(() => {}),
+      answers: () => fresh(900),
+    }
+    let ask: () => string | Promise<string> = () => first
+    const { keeper } = keep(() => ask())
+    await keeper.get()
+    // Ours is an hour ahead of the server's, which decides.
+    vi.setSystemTime(START_MS + 3_600_000)
+    keeper.serverTime(START_MS)
+    vi.setSystemTime(START_MS + 3_600_000 + atMs)
+    ask = answers[source]!
+    if (token === 'was refused') keeper.refused(first)
+    const startMs = Date.now()
+    let gotMs = 0
+    const got = keeper.get().then(
+      given => (given === first ? 'the same' : 'another'),
+      (error: Error) => error.message,
+    )
+    void got.then(() => {
+      gotMs = Date.now()
+    })
+    await vi.advanceTimersByTimeAsync(10_000)
+    expect([await got, (gotMs - startMs) / 1000]).toEqual([outcome, waitedS])
     keeper.close()
   })
 
