@@ -46,6 +46,9 @@ const SERVER_LINES_PER_SECOND = 0.5
 const NOT_STORED =
   'routes have an inbox, but there is no key to seal webhooks for (--inbox.key.file): the server does not store them, unless it has --inbox.plaintext'
 
+const NO_STANDING =
+  'the server cannot register this instance yet, as while its directory is away: it is not ready, and gets no traffic, until then'
+
 export class Client implements Tunnel, SessionKeeperOwner {
   readonly #options: ClientOptions
   readonly #settings: ResolvedClientOptions
@@ -157,9 +160,12 @@ export class Client implements Tunnel, SessionKeeperOwner {
   }
 
   ready(): boolean {
-    if (this.signal.aborted) return false
-    for (const session of this.#sessions.keys()) if (session.state === 'ready') return true
-    return false
+    return !this.signal.aborted && this.#live.some(({ hasStanding }) => hasStanding)
+  }
+
+  /** The server may not know the instance yet. */
+  get #live(): ClientSession[] {
+    return [...this.#sessions.keys()].filter(({ state }) => state === 'ready')
   }
 
   /** Whether the server can still give us exchanges, perhaps only on a session that it drains. */
@@ -356,6 +362,7 @@ export class Client implements Tunnel, SessionKeeperOwner {
     }
     this.#causes.clear()
     this.logger.info({ session: id, connection, replica, runtime }, 'connected')
+    if (!session.hasStanding) this.logger.warn({ session: id, connection }, NO_STANDING)
     this.#events.emit('connected', { connection, session: id, replica, runtime })
     this.#first.resolve()
   }
@@ -366,7 +373,7 @@ export class Client implements Tunnel, SessionKeeperOwner {
   }
 
   onReconnecting(connection: number, inMs: number, reason: string): void {
-    const what = this.ready() ? 'a session is missing' : 'no session'
+    const what = this.#live.length > 0 ? 'a session is missing' : 'no session'
     this.logger[this.#isNews(reason) ? 'warn' : 'debug'](
       { connection, inMs: Math.round(inMs), reason },
       `${what}: ${reason}; next attempt in ${formatDuration(inMs)}`,
@@ -382,7 +389,7 @@ export class Client implements Tunnel, SessionKeeperOwner {
 
   /** A cause is told again when it takes the last session. */
   #isNews(reason: string): boolean {
-    return this.#causes.isNews(reason, performance.now(), String(this.ready()))
+    return this.#causes.isNews(reason, performance.now(), String(this.#live.length > 0))
   }
 
   // Token, network and shutdown.

@@ -92,6 +92,8 @@ export class ClientSession implements SessionView {
   #state: SessionState = 'hello'
   /** The latest epoch that the server sent on this session. */
   epoch = 0
+  /** False while the server has no epoch for the instance, as when its directory is away. */
+  hasStanding = false
   #welcome: Welcome | undefined
   #readySinceMs: number | undefined
   #left = false
@@ -378,6 +380,7 @@ export class ClientSession implements SessionView {
   #ready(message: Ready): void {
     clearTimeout(this.#timer)
     const { epoch } = message
+    if (epoch !== 0) this.hasStanding = true
     if (epoch !== undefined && epoch > MAX_EPOCH)
       this.#owner.onNotice(this, { type: 'notice', message: `the server sent an impossible epoch: ${epoch}` })
     else if (epoch !== undefined) {

@@ -83,7 +83,10 @@ export interface Tunnel extends AsyncDisposable {
   connected(): Promise<void>
   /** URL at which callers reach the runtime, from the server. Undefined before the first session, or if the server does not know it. */
   readonly url: string | undefined
-  /** Whether a live session takes traffic, and has answered a ping. */
+  /**
+   * Whether this instance takes traffic, or is a standby: a live session has answered a ping, and its server knows the instance. While the
+   * directory of several servers is away, a new instance is not ready.
+   */
   ready(): boolean
   stats(): TunnelStats
   /** The latest exchanges of the tunnel. Undefined unless the option `inspect` is set. */

@@ -15,7 +15,7 @@ import { checkClientFiles } from '../service/files.ts'
 import { loadInboxKeys } from '../service/inbox-key.ts'
 import { inspection } from '../service/inspection.ts'
 import { runService, type Service, type ServiceContext } from '../service/run-service.ts'
-import { checkWhenAway } from '../service/self-check.ts'
+import { checkWhenAway, hasSession } from '../service/self-check.ts'
 import { openTokenSource } from '../service/token-source.ts'
 import { openTracing } from '../service/tracing.ts'
 import { tunnelOptions } from '../service/tunnel-options.ts'
@@ -74,7 +74,7 @@ async function start(config: ClientConfig, context: ServiceContext): Promise<Ser
     ...options,
     on: {
       // A live session means that its token is still valid.
-      refused: () => config['exit-on-refusal'] && !tunnel.ready() && ended.resolve(EXIT.refused),
+      refused: () => config['exit-on-refusal'] && !hasSession(tunnel) && ended.resolve(EXIT.refused),
     },
   })
   followSessions(tunnel, changes)

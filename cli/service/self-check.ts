@@ -4,6 +4,11 @@ import type { Logger } from '../../protocol/base/log.ts'
 
 const AFTER_MS = 30_000
 
+/** Whether there is a live session, even if its server cannot register this instance, so that it is not ready. */
+export function hasSession(tunnel: Tunnel): boolean {
+  return tunnel.stats().sessions.some(({ state }) => state === 'ready')
+}
+
 /**
  * Logs, once per outage and in one line, which step towards the server fails: 30 s after the last session was lost, or after the
  * start. `options` must return the current options, since certificates may have changed.
@@ -19,7 +24,7 @@ export function checkWhenAway(
   let timer: NodeJS.Timeout | undefined
   const look = async () => {
     const probes = await diagnose({ ...options(), signal: stopping.signal })
-    if (stopping.signal.aborted || tunnel.ready()) return
+    if (stopping.signal.aborted || hasSession(tunnel)) return
     const failed = probes.filter(({ status }) => status === 'fail')
     for (const { code, what, found, hint } of failed.slice(0, 1)) {
       logger.warn(
@@ -33,7 +38,7 @@ export function checkWhenAway(
   const begin = guard(() => detached(logger, 'the check of the connection to the server', look()))
   const wait = guard(() => {
     clearTimeout(timer)
-    if (!tunnel.ready()) timer = setTimeout(begin, afterMs).unref()
+    if (!hasSession(tunnel)) timer = setTimeout(begin, afterMs).unref()
   })
   const arrived = guard(() => clearTimeout(timer))
   tunnel.on('connected', arrived)

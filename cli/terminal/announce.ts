@@ -8,6 +8,7 @@ import { publicUrl } from '../../server/public-url.ts'
 import { accepts } from '../accepts.ts'
 import type { ClientConfig } from '../config/client.ts'
 import type { ServerConfig } from '../config/server.ts'
+import { hasSession } from '../service/self-check.ts'
 import type { Terminal } from './terminal.ts'
 
 export function announceClient(terminal: Terminal, tunnel: Tunnel, config: ClientConfig): void {
@@ -22,7 +23,7 @@ export function announceClient(terminal: Terminal, tunnel: Tunnel, config: Clien
     announceTarget(terminal, config)
   })
   tunnel.on('disconnected', () => {
-    away ||= !tunnel.ready()
+    away ||= !hasSession(tunnel)
   })
   let active = true
   tunnel.on('standing', event => {

@@ -6,6 +6,7 @@ import { type ClientOptions, connect, createTunnel, type Tunnel, type TunnelEven
 import { ClientSession } from '../../client/session.ts'
 import { functionTarget } from '../../client/targets/function.ts'
 import { SallyportError } from '../../protocol/base/errors.ts'
+import { noLogger } from '../../protocol/base/log.ts'
 import { CLOSE } from '../../protocol/wire/transport.ts'
 import { createRouter } from '../../router/index.ts'
 import { until } from '../support/until.ts'
@@ -33,9 +34,9 @@ function optionsFor(server: { url: string }, more: Partial<ClientOptions> = {}):
   return { url: server.url, token: jwt(), target: hello, connections: 1, backoff: quick, ...more }
 }
 
-function jwt(lifeS = 3600): string {
+function jwt(lifeS = 3600, agoS = 0): string {
   const part = (value: object) => Buffer.from(JSON.stringify(value)).toString('base64url')
-  const now = Math.floor(Date.now() / 1000)
+  const now = Math.floor(Date.now() / 1000) - agoS
   const random = Math.random()
   return `${part({ alg: 'EdDSA' })}.${part({ sub: 'prod', aud: 'sallyport', iat: now, exp: now + lifeS, random })}.c2ln`
 }
@@ -111,6 +112,43 @@ describe('connect', () => {
     const tunnel = await connecting
     expect(tunnel.ready()).toBe(true)
     expect(tunnel.stats()).toMatchObject({ runtime: 'prod', epoch: 7, active: true, ready: true, reconnects: 0 })
+  })
+
+  it.each([
+    ['has no epoch for it', 0, false],
+    ['has one', 3, true],
+    ['names none', undefined, true],
+  ])('is ready only if a server knows its instance: the server %s', async (_, epoch, isReady) => {
+    const server = await fake()
+    const warn = vi.fn()
+    const connecting = connect(optionsFor(server, { logger: { ...noLogger, warn } }))
+    const session = await server.next()
+    await session.welcome()
+    await session.receive('ready')
+    session.send({ type: 'ready', active: false, ...(epoch !== undefined && { epoch }) })
+    const tunnel = await connecting
+    open.push(tunnel)
+    expect([tunnel.ready(), tunnel.stats().ready]).toEqual([isReady, isReady])
+    const warning = expect.stringContaining('cannot register this instance yet')
+    expect(warn.mock.calls).toEqual(isReady ? [] : [[expect.anything(), warning]])
+    session.send({ type: 'ready', epoch: 4, active: true })
+    await until(() => tunnel.stats().active)
+    expect(tunnel.ready()).toBe(true)
+  })
+
+  it('reconnects with a token that is still good while its source fails', async () => {
+    const server = await fake()
+    let token: string | undefined = jwt(3600, 3000)
+    const source = () => {
+      const given = token
+      token = undefined
+      return given ?? Promise.reject(new Error('ENOENT: no such file'))
+    }
+    const connecting = connect(optionsFor(server, { token: source }))
+    const first = await server.serve()
+    open.push(await connecting)
+    first.webSocket.terminate()
+    await server.serve()
   })
 
   it('identifies itself in hello, in the same way on each session', async () => {
