@@ -474,9 +474,7 @@ const PROCESS: readonly Metric[] = [
     'Did the process stall?',
     ({ loop }) => loop.max,
   ),
-  onAll('process_memory_usage_bytes', shows('By'), 'Resident memory.', 'How much memory does it need?', () =>
-    process.memoryUsage.rss(),
-  ),
+  onAll('process_memory_usage_bytes', shows('By'), 'Resident memory.', 'How much memory does it need?', residentBytes),
   onAll(
     'process_cpu_time_seconds_total',
     counts('s'),
@@ -489,6 +487,15 @@ const PROCESS: readonly Metric[] = [
     { cpu_mode: ['user', 'system'] },
   ),
 ]
+
+/** Linux says it in a file, which a process that may open no more cannot read. */
+function residentBytes(): number | undefined {
+  try {
+    return process.memoryUsage.rss()
+  } catch {
+    return undefined
+  }
+}
 
 /** The metrics of `/metrics`. */
 export const METRICS: readonly Metric[] = [...EXCHANGES, ...SESSIONS, ...SERVERS, ...INBOX, ...SPANS, ...PROCESS]

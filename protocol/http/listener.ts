@@ -15,6 +15,7 @@ import type { SallyportError } from '../base/errors.ts'
 import { hook, ignore, logDefect, logGuard, safeLogger } from '../base/guard.ts'
 import { checkSocket, type LimitOptions, resolveLimits } from '../base/limit.ts'
 import { type Logger, noLogger } from '../base/log.ts'
+import { mostOpenFiles } from '../base/open-files.ts'
 import { KEEP_ALIVE } from '../base/tcp.ts'
 import { ASKING, INTERMEDIATE } from '../base/tls-profile.ts'
 import type { Handler, HttpRequest } from '../exchange.ts'
@@ -123,16 +124,27 @@ class HttpListener implements Listener {
     this.#limits = resolveLimits(HTTP_LIMITS, options.limits, 'limits')
     this.#options = options
     this.#authorities = options.tls?.ca
-    const { maxConnections } = resolveLimits(LISTENER_LIMITS, options)
-    this.#connections = new ConnectionSet(maxConnections)
+    this.#logger = safeLogger(options.logger)
+    this.#connections = new ConnectionSet(this.#mostConnections())
     this.#pending = new PendingConnections(this.#connections)
     this.#http2 = options.http2 ?? true
     const { handler, trustedProxies } = options
-    this.#logger = safeLogger(options.logger)
     this.#onBadRequest = hook('onBadRequest', options.onBadRequest, this.#logger)
     this.#handler =
       trustedProxies === undefined ? handler : withListenerLayers(handler, trustedProxies, this.#onBadRequest)
     this.#server = options.tls === undefined ? this.#plainServer() : this.#tlsServer(options.tls)
+  }
+
+  /** Without a file for it, a connection is refused before the network that has the most loses one, and half are for other things. */
+  #mostConnections(): number {
+    const { maxConnections } = resolveLimits(LISTENER_LIMITS, this.#options)
+    const most = Math.floor(mostOpenFiles() / 2)
+    if (most >= maxConnections) return maxConnections
+    this.#logger.warn(
+      { most, maxConnections },
+      'the listener takes fewer connections: the process may open too few files',
+    )
+    return most
   }
 
   #plainServer(): Server {
