@@ -205,6 +205,8 @@ class FunctionExchange implements RequestSink {
     const reader = answer.body?.getReader()
     this.#reader = reader
     if (length === BODY_UNKNOWN) removeHeader(headers, 'content-length')
+    // The rest of the answer may depend on what is still to be read.
+    if (answer.status < 400 && length !== 0 && this.#body !== undefined) this.#letGoOn()
     this.#response.responseHead({ status: answer.status, headers, bodyBytes: length })
     if (bodiless) this.#giveUpAnswer(undefined)
     else if (reader !== undefined) await this.#pump(reader, length)

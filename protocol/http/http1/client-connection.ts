@@ -23,6 +23,7 @@ import {
   type ClientWire,
   HEAD_TIMEOUT_MS,
   type OutgoingRequest,
+  refusesRest,
   type SendOptions,
 } from './client-exchange.ts'
 import { outliveFailedWrites } from './failed-writes.ts'
@@ -230,13 +231,14 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, IntakeOw
     const untilClose = bodyBytes === BODY_UNKNOWN && head.transferEncoding === undefined
     // A program on Node may answer as it would answer GET, for example with an event stream, and answers nothing else until that ends.
     const mayGoOn = exchange.request.method === 'HEAD'
+    const refusesBody = exchange.awaitsContinue && refusesRest(head.status, bodyBytes)
     this.#keepAlive =
       !head.close &&
       !untilClose &&
       !mayGoOn &&
       (head.minor === 1 || head.keepAlive) &&
       !exchange.request.upgrade &&
-      !exchange.awaitsContinue &&
+      !refusesBody &&
       this.#writeFailed === undefined
     this.#endsItself = head.close || (head.minor === 0 && !head.keepAlive)
     this.keepAliveMs = keepAliveTimeout(head.keepAliveParameters)
@@ -244,12 +246,11 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, IntakeOw
     // Answers come in order, so everything before this request has been read.
     this.#mayOweEarlier = false
     if (exchange.request.bodyBytes === 0) this.#mayOwe = false
-    if (exchange.awaitsContinue) {
-      // The final answer came instead of the 100, so the upstream does not want the body.
-      exchange.awaitsContinue = false
+    if (refusesBody) {
       exchange.requestDone = true
       this.#mayOwe = false
-    }
+    } else if (exchange.awaitsContinue) exchange.response.responseInformational(100, [])
+    exchange.awaitsContinue = false
     this.#state = 'body'
     exchange.response.responseHead({ status: head.status, headers: head.headers.slice(), bodyBytes })
     if (bodyBytes === 0) this.bodyEnd([])

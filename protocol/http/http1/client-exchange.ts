@@ -29,6 +29,14 @@ export function brokenUpstream(message: string): SallyportError {
   return new SallyportError('upstream-broken', message)
 }
 
+/**
+ * Whether an answer that comes instead of a 100 says that the body is not wanted (RFC 9110 section 10.1.1). An upstream that begins a long
+ * answer may read the body for the rest of it, even if it says that it closes the connection then, as Go's does.
+ */
+export function refusesRest(status: number, bodyBytes: number): boolean {
+  return status >= 400 || bodyBytes === 0
+}
+
 /** What the exchange needs from its connection. */
 export interface ClientWire {
   text(text: string): void

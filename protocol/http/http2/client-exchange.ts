@@ -3,7 +3,7 @@ import { timeLeft, timeUntil } from '../../base/deadline-watch.ts'
 import { SallyportError, toSallyportError } from '../../base/errors.ts'
 import { BODY_UNKNOWN, type HeaderList, type RequestSink, type ResponseSink } from '../../exchange.ts'
 import { hasHeader, stripRequestTrailers, stripResponseTrailers } from '../headers.ts'
-import { brokenUpstream, type OutgoingRequest } from '../http1/client-exchange.ts'
+import { brokenUpstream, type OutgoingRequest, refusesRest } from '../http1/client-exchange.ts'
 import type { HttpLimits } from '../limits.ts'
 import { CODE } from './frames.ts'
 import { MalformedError, outgoingBlock, type ReceivedHead, receivedHead, receivedTrailers } from './headers.ts'
@@ -163,9 +163,9 @@ export class Http2ClientExchange implements RequestSink, Http2StreamOwner {
       this.#responseLeft = 0
     }
     if (this.#awaitsContinue) {
-      // The final answer came instead of the 100, so the upstream does not want the body.
       this.#awaitsContinue = false
-      this.#requestDone = true
+      if (refusesRest(status, this.#responseLeft)) this.#requestDone = true
+      else this.#response.responseInformational(100, [])
     }
     const bodyBytes = this.#raw ? 0 : this.#responseLeft
     this.#response.responseHead({ status: this.#raw ? 101 : status, headers: head.headers, bodyBytes })

@@ -335,6 +335,17 @@ describe('a target function', () => {
     expect(expectation).toBeNull()
   })
 
+  it('that answers with its request as it comes lets a caller that waits for a 100 go on before that', async () => {
+    const both = ends()
+    const handler = functionTarget(request => new Response(request.body))
+    const sink = handler({ ...EXCHANGE, method: 'POST', headers: ['expect', '100-continue'], bodyBytes: 3 }, both.front)
+    await expect.poll(() => both.events.some(event => event.startsWith('head'))).toBe(true)
+    expect(both.events[0]).toBe('informational 100')
+    sink.requestData(Buffer.from('abc'))
+    sink.requestEnd([])
+    await expect.poll(() => both.events).toContain('responseEnd')
+  })
+
   it.each([
     ['has arrived in full', true],
     ['has not', false],

@@ -487,6 +487,26 @@ describe('E8: expectations', () => {
     expect(await peer.end()).not.toContain('hi')
     expect(connection.idle).toBe(false)
   })
+
+  test.each(['', 'Connection: close\r\n'])(
+    'an answer that has only begun: the body goes out for the rest of it (%j)',
+    async close => {
+      const { connection, peer } = await startConnection()
+      const response = new Response()
+      const sink = connection.send(expecting, response)
+      await peer.saying('\r\n\r\n')
+      peer.send(`HTTP/1.1 200 OK\r\n${close}Transfer-Encoding: chunked\r\n\r\n`)
+      await until(() => response.heads.length === 1)
+      expect(response.informed).toEqual([[100, []]])
+      sink.requestData(Buffer.from('hi'))
+      sink.requestEnd([])
+      await peer.saying('hi')
+      peer.send('2\r\nhi\r\n0\r\n\r\n')
+      await response.over()
+      expect(response).toMatchObject({ body: 'hi', error: undefined })
+      expect(connection.idle).toBe(close === '')
+    },
+  )
 })
 
 describe('upgrade', () => {

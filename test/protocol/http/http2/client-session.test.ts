@@ -219,6 +219,37 @@ describe('h2c upstream', () => {
     expect(response).toMatchObject({ informed: [[100, []]], heads: [{ status: 204 }] })
   })
 
+  test('Expect: if the answer begins instead of the 100, the body is sent for the rest of it', async () => {
+    const { session } = await startSession(stream => {
+      stream.respond({ ':status': 200 })
+      stream.pipe(stream)
+    })
+    const response = new Response()
+    const sink = session.send(request({ headers: ['expect', '100-continue'] }), response)
+    await until(() => response.heads.length === 1)
+    expect(response.informed).toEqual([[100, []]])
+    sink.requestData(Buffer.from('x'))
+    sink.requestEnd([])
+    await response.over()
+    expect(response).toMatchObject({ body: 'x', error: undefined })
+  })
+
+  test('Expect: a refusal instead of the 100, and nothing of the body is sent', async () => {
+    let received = 0
+    const { session } = await startSession(stream => {
+      stream.on('data', ({ length }: Buffer) => {
+        received += length
+      })
+      stream.respond({ ':status': 413 })
+      stream.end('no')
+    })
+    const response = new Response()
+    const sink = session.send(request({ headers: ['expect', '100-continue'] }), response)
+    await response.over()
+    sink.requestData(Buffer.from('x'))
+    expect([response.informed, response.taken, received]).toEqual([[], 1, 0])
+  })
+
   test('a reset, before the head or midway, is upstream-broken', async () => {
     const { session } = await startSession((stream, headers) => {
       if (headers[':path'] === '/mid') stream.respond({ ':status': 200 })
