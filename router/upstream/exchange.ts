@@ -12,7 +12,7 @@ import type { HeaderList, RequestSink, ResponseHead, ResponseSink } from '../../
 import { UnprocessedError } from '../../protocol/http/http2/client-exchange.ts'
 import { isSafe } from '../../protocol/http/methods.ts'
 import { maySpeakHttp2, type UpstreamTarget } from '../target.ts'
-import type { PooledUpstream, Pools } from './pool.ts'
+import type { Pool, PooledUpstream, Pools } from './pool.ts'
 import type { ForwardOptions, UpstreamRequest } from './types.ts'
 
 const FIRST_PAUSE_MS = 100
@@ -68,14 +68,18 @@ export class UpstreamExchange implements RequestSink, Failing, ReplayedBody {
   }
 
   start(): void {
-    const connection = this.#pools.poolFor(this.#target).take(this.#request.caller)
+    const connection = this.#pool.take(this.#request.caller)
     if (connection === undefined) this.#connect()
     else this.#send(connection, true)
   }
 
+  get #pool(): Pool {
+    return this.#pools.poolFor(this.#target, this.#request.upgrade)
+  }
+
   #connect(): void {
     const { caller } = this.#request
-    this.#giveUp = this.#pools.poolFor(this.#target).open(caller, this.#options.connectMs, (error, connection) => {
+    this.#giveUp = this.#pool.open(caller, this.#options.connectMs, (error, connection) => {
       this.#giveUp = undefined
       if (connection !== undefined) this.#send(connection, false)
       else if (!this.#retryLater(error!)) this.#fail(error!)

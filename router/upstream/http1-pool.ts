@@ -13,7 +13,7 @@ import { INNER_LIMITS } from '../../protocol/http/limits.ts'
 import type { UpstreamTarget } from '../target.ts'
 import { dialUpstream, type SecureContexts } from './dial.ts'
 import type { Place, TargetConnections } from './places.ts'
-import type { OnOpened, Pool, PooledUpstream } from './pool.ts'
+import { endOfLife, type OnOpened, type Pool, type PooledUpstream } from './pool.ts'
 import type { UpstreamRequest } from './types.ts'
 import { UnansweredConnections } from './unanswered-connections.ts'
 
@@ -146,7 +146,10 @@ export class Http1Pool implements Pool {
     this.#unanswered.delete(connection)
     if (connection.wire.exchanges > 1) this.#waryUntil = 0
     const mayStay =
-      !this.#closed && connection.wire.rest(this.#idleMs) && !this.#unanswered.needsRoom(connection.sentAt)
+      !this.#closed &&
+      connection.idleAt < connection.endsAt &&
+      connection.wire.rest(this.#idleMs) &&
+      !this.#unanswered.needsRoom(connection.sentAt)
     if (!mayStay) {
       connection.wire.destroy()
       return
@@ -192,6 +195,7 @@ class PooledConnection implements PooledUpstream {
   sentAt = 0
   idleAt = 0
   readonly openedAt = performance.now()
+  readonly endsAt = endOfLife(this.openedAt)
   readonly rooms = 1
 
   constructor(

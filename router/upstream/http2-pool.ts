@@ -1,4 +1,7 @@
-/** HTTP/2 sessions to one target. Each carries many exchanges, and another is opened when all are full. */
+/**
+ * HTTP/2 sessions to one target. Each carries many exchanges of one network of callers at a time, so that what a caller does to its
+ * session hurts no others. Another is opened when there is none for a network, or all of its own are full.
+ */
 
 import type { Socket } from 'node:net'
 import { performance } from 'node:perf_hooks'
@@ -15,7 +18,8 @@ import type { UpstreamTarget } from '../target.ts'
 import { dialUpstream, type SecureContexts } from './dial.ts'
 import type { Http1Pool } from './http1-pool.ts'
 import type { Place, TargetConnections } from './places.ts'
-import type { OnOpened, Pool, PooledUpstream } from './pool.ts'
+import { endOfLife, type OnOpened, type Pool, type PooledUpstream } from './pool.ts'
+import { SessionsByNetwork } from './sessions-by-network.ts'
 import type { UpstreamRequest } from './types.ts'
 
 /** Servers of gRPC end a session that is pinged more often than every 5 minutes while they send nothing (`too_many_pings`). */
@@ -26,8 +30,12 @@ const LIMITS = { ...INNER_LIMITS, http2PingMs: PING_MS }
  * takes. So that nobody can end the requests of others again and again, exchanges share no session for this long afterwards.
  */
 const ALONE_MS = 600_000
-/** From this many connections on, they share those that take what is sent: nginx allows 512 in all, and would answer 502 beyond them. */
+/**
+ * From this many connections on, exchanges that would have their own, and networks, share those that take what is sent: nginx allows 512
+ * in all, and would answer 502 beyond them. One network gets at most three quarters of them.
+ */
 const MOST_APART = 100
+const USED_PER_FREE = 3
 /** How long a target that could not be dialled, while it had sessions, counts as one that takes no more connections. */
 const FULL_MS = 60_000
 
@@ -59,10 +67,9 @@ export class Http2Pool implements Pool {
   /** Gets the connections for which the target chooses HTTP/1.1. */
   readonly #http1: Http1Pool | undefined
   readonly #sessions = new Set<PooledSession>()
-  /**
-   * One dial for all waiters with the same deadline. For a captured name, one per network, since their lookups may take
-   * different times.
-   */
+  /** Those of them that have not ended. */
+  readonly #usable = new SessionsByNetwork<PooledSession>()
+  /** One dial for all waiters of a network with the same deadline. */
   readonly #dials = new Map<string | symbol, Dial>()
   #aloneUntil = 0
   #fullUntil = 0
@@ -99,22 +106,48 @@ export class Http2Pool implements Pool {
   take(caller: string): PooledUpstream | undefined {
     const now = performance.now()
     const isGreedy = this.#connections.isGreedy(caller)
-    let least: PooledSession | undefined
-    for (const session of this.#sessions) {
-      const { wire, idleUntil } = session
-      if (!wire.available) continue
-      if (wire.streams === 0 && now >= idleUntil) wire.close()
-      else if (wire.streams === 0 && isGreedy) continue
-      else if (this.#isGood(session, now)) return session
-      else if (least === undefined || session.burden < least.burden) least = session
-    }
-    const isBearable = least !== undefined && this.size >= MOST_APART && !least.wire.isStarved
-    return isBearable || this.#mustShare(caller, now) ? least : undefined
+    const own = this.#takeOwn(caller, now) ?? (isGreedy ? undefined : this.#takeIdle(now))
+    if (own !== undefined) return own
+    const mustShare = this.#mustShare(caller, now)
+    if (!mustShare && !this.#isCrowdedFor(caller)) return undefined
+    const least = this.#leastBurdened(isGreedy, now)
+    return mustShare || least?.isGood(now) ? least : undefined
   }
 
-  /** An upload that its upstream does not use must not hold up others. */
-  #isGood({ wire }: PooledSession, now: number): boolean {
-    return !wire.isStarved && (wire.streams === 0 || now >= this.#aloneUntil)
+  #takeOwn(caller: string, now: number): PooledSession | undefined {
+    if (now < this.#aloneUntil) return undefined
+    for (const session of this.#usable.of(networkOf(caller)))
+      if (session.wire.available && session.isGood(now)) return session
+    return undefined
+  }
+
+  /** The one that became idle last. */
+  #takeIdle(now: number): PooledSession | undefined {
+    const idle = this.#usable.of(undefined)
+    for (let i = idle.length - 1; i >= 0; i--) {
+      const session = idle[i]!
+      if (now >= session.idleUntil) session.wire.close()
+      else if (session.wire.available && session.isGood(now)) return session
+    }
+    return undefined
+  }
+
+  #isCrowdedFor(caller: string): boolean {
+    const { length } = this.#usable.of(networkOf(caller))
+    return length >= USED_PER_FREE * (MOST_APART - this.size)
+  }
+
+  #leastBurdened(isGreedy: boolean, now: number): PooledSession | undefined {
+    let least: PooledSession | undefined
+    let burden = Number.POSITIVE_INFINITY
+    for (const session of this.#sessions) {
+      if (!session.wire.available || (isGreedy && session.wire.streams === 0)) continue
+      const its = session.burden(now)
+      if (its >= burden) continue
+      least = session
+      burden = its
+    }
+    return least
   }
 
   /** Neither we nor the target allow more connections, for `caller`. */
@@ -137,8 +170,7 @@ export class Http2Pool implements Pool {
   #wait(waiter: Waiter, now: number): void {
     const { caller, connectMs, done } = waiter
     const { captured } = this.#target
-    const shared = `${connectMs} ${captured ? networkOf(caller) : ''}`
-    const key = now < this.#aloneUntil ? Symbol('alone') : shared
+    const key = now < this.#aloneUntil ? Symbol('alone') : `${connectMs} ${networkOf(caller)}`
     let known = this.#dials.get(key)
     const refused = known === undefined ? this.#connections.refuse(caller) : undefined
     if (refused !== undefined || (!captured && this.#dials.size >= MOST_APART)) known ??= this.#leastAwaited
@@ -227,7 +259,7 @@ export class Http2Pool implements Pool {
       if (over) return
       over = true
       clearTimeout(timer)
-      if (error === undefined) this.#sessions.add(session)
+      if (error === undefined) this.#add(session)
       done(error, error === undefined ? session : undefined)
     }
     /** It has carried nothing, so its upstream has nothing left to take. */
@@ -242,6 +274,8 @@ export class Http2Pool implements Pool {
       else refuse(new SallyportError('upstream-broken', 'the upstream allows no streams'))
     }
     const onEnd = (): void => {
+      session.over = true
+      this.#usable.delete(session)
       place.endWith(socket)
       finish(why)
     }
@@ -253,13 +287,8 @@ export class Http2Pool implements Pool {
     }
     const onIdle = (): void => this.#onIdle(session)
     const scheme = this.#target.protocol === 'https' ? 'https' : 'http'
-    const session = new PooledSession(socket, place, scheme, performance.now() + this.#idleMs, {
-      onSettings,
-      onFault,
-      onIdle,
-      onEnd,
-      onClose,
-    })
+    const events = { onSettings, onFault, onIdle, onEnd, onClose }
+    const session = new PooledSession(socket, place, this.#usable, scheme, this.#idleMs, events)
     // Its settings may have come meanwhile.
     const late = guard(() => {
       if (!over) refuse(new SallyportError('upstream-timeout', 'the upstream sent no settings in time'))
@@ -272,13 +301,18 @@ export class Http2Pool implements Pool {
     }
   }
 
+  #add(session: PooledSession): void {
+    this.#sessions.add(session)
+    this.#usable.move(session, undefined)
+  }
+
   /** Hands the new session, or another, to its waiters. Those for which there is no room open another one, in their remaining time. */
   #share(session: PooledSession, waiting: readonly Waiter[]): void {
     const now = performance.now()
     let next: PooledUpstream | undefined = session
     for (const waiter of waiting) {
       if (waiter.gone) continue
-      next = session.wire.available && this.#isGood(session, now) ? session : next && this.take(waiter.caller)
+      next = this.#isFor(waiter.caller, session, now) ? session : next && this.take(waiter.caller)
       if (next === undefined) this.#wait(waiter, now)
       else waiter.done(undefined, next)
     }
@@ -287,10 +321,17 @@ export class Http2Pool implements Pool {
     if (this.#closed) session.wire.close()
   }
 
+  #isFor(caller: string, session: PooledSession, now: number): boolean {
+    if (!session.wire.available) return false
+    if (session.wire.streams === 0) return true
+    return session.network === networkOf(caller) && session.isGood(now) && now >= this.#aloneUntil
+  }
+
   #onIdle(session: PooledSession): void {
-    session.idleUntil = performance.now() + this.#idleMs
+    const now = performance.now()
+    session.idleUntil = now + this.#idleMs
     session.restIfIdle()
-    if (this.#closed) session.wire.close()
+    if (this.#closed || session.isSpent(now)) session.wire.close()
   }
 
   sweep(now: number): boolean {
@@ -329,10 +370,25 @@ class PooledSession implements PooledUpstream {
   readonly responseStarted = false
   readonly wire: Http2ClientSession
   readonly #place: Place
+  readonly #usable: SessionsByNetwork<PooledSession>
+  readonly #endsAt: number
   idleUntil: number
+  /** Of the callers that use it: the one that opened it, or found it idle, until it is idle again. */
+  network: string | undefined
+  over = false
 
-  constructor(socket: Socket, place: Place, scheme: 'http' | 'https', idleUntil: number, events: SessionEvents) {
-    this.idleUntil = idleUntil
+  constructor(
+    socket: Socket,
+    place: Place,
+    usable: SessionsByNetwork<PooledSession>,
+    scheme: 'http' | 'https',
+    idleMs: number,
+    events: SessionEvents,
+  ) {
+    const now = performance.now()
+    this.#endsAt = endOfLife(now)
+    this.idleUntil = now + idleMs
+    this.#usable = usable
     this.wire = new Http2ClientSession(socket, { limits: LIMITS, scheme, ...events })
     this.#place = place
     place.close = () => {
@@ -341,18 +397,32 @@ class PooledSession implements PooledUpstream {
     }
   }
 
-  /** How much an exchange would share with others. */
-  get burden(): number {
-    return this.wire.streams + (this.wire.isStarved ? this.wire.limits.http2Streams : 0)
+  /** Whether another exchange neither waits for an upload that the upstream does not use, nor is likely to be ended with the session. */
+  isGood(now: number): boolean {
+    return !this.wire.isStarved && !this.isSpent(now)
   }
 
-  /** It counts for the network that opened it, or found it idle, until it is idle again. */
+  /** Whether it should carry no more once it is idle. */
+  isSpent(now: number): boolean {
+    return this.wire.isWorn || now >= this.#endsAt
+  }
+
+  /** How much an exchange would share with others. */
+  burden(now: number): number {
+    return this.wire.streams + (this.isGood(now) ? 0 : this.wire.limits.http2Streams)
+  }
+
   restIfIdle(): void {
-    if (this.wire.streams === 0) this.#place.rest(performance.now())
+    if (this.over || this.wire.streams > 0) return
+    this.#place.rest(performance.now())
+    this.#usable.move(this, undefined)
   }
 
   send(request: UpstreamRequest, response: ResponseSink, headMs: number): RequestSink {
-    if (this.wire.streams === 0) this.#place.use(request.caller)
+    if (this.wire.streams === 0 && !this.over) {
+      this.#place.use(request.caller)
+      this.#usable.move(this, networkOf(request.caller))
+    }
     const sink = this.wire.send(request, response, { headTimeoutMs: headMs })
     this.restIfIdle()
     return sink

@@ -11,22 +11,25 @@ const STANDS_MS = 1_000
 export class NegotiatedPool implements Pool {
   readonly #http1: Http1Pool
   readonly #http2: Http2Pool
+  /** Apart, since what others speak over HTTP/1.1 says what the target chooses. */
+  readonly forUpgrades: Http1Pool
   readonly #connections: TargetConnections
   #askedAt = 0
 
   /** `http2` hands `http1` the connections for which the target chooses HTTP/1.1. */
-  constructor(http1: Http1Pool, http2: Http2Pool, connections: TargetConnections) {
+  constructor(http1: Http1Pool, http2: Http2Pool, forUpgrades: Http1Pool, connections: TargetConnections) {
     this.#http1 = http1
     this.#http2 = http2
+    this.forUpgrades = forUpgrades
     this.#connections = connections
   }
 
   get size(): number {
-    return this.#http1.size + this.#http2.size
+    return this.#http1.size + this.#http2.size + this.forUpgrades.size
   }
 
   get idle(): number {
-    return this.#http1.idle + this.#http2.idle
+    return this.#http1.idle + this.#http2.idle + this.forUpgrades.idle
   }
 
   take(caller: string): PooledUpstream | undefined {
@@ -47,12 +50,13 @@ export class NegotiatedPool implements Pool {
   }
 
   sweep(now: number): boolean {
-    const left = [this.#http1.sweep(now), this.#http2.sweep(now)]
+    const left = [this.#http1.sweep(now), this.#http2.sweep(now), this.forUpgrades.sweep(now)]
     return !left.includes(false)
   }
 
   close(): void {
     this.#http1.close()
     this.#http2.close()
+    this.forUpgrades.close()
   }
 }

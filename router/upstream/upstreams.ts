@@ -71,15 +71,15 @@ export class Upstreams implements Pools {
     options: ForwardOptions,
     response: ResponseSink,
   ): RequestSink {
-    const wanted = request.upgrade ? (target.http1 ?? target) : target
-    const exchange = new UpstreamExchange(this, wanted, request, options, response)
+    const exchange = new UpstreamExchange(this, target, request, options, response)
     exchange.start()
     return exchange
   }
 
-  poolFor(target: UpstreamTarget): Pool {
+  poolFor(target: UpstreamTarget, upgrade: boolean): Pool {
     if (this.#closed) return refusing('the router is closed')
-    return this.#pools.get(target.key) ?? this.#addPool(target)
+    const pool = this.#pools.get(target.key) ?? this.#addPool(target)
+    return (upgrade && pool.forUpgrades) || pool
   }
 
   #addPool(target: UpstreamTarget): Pool {
@@ -95,9 +95,10 @@ export class Upstreams implements Pools {
     const connections = new TargetConnections(this.#budget)
     const shared = [this.#contexts, connections, this.#idleMs] as const
     if (target.protocol === 'h2c') return new Http2Pool(target, ...shared)
-    const http1 = new Http1Pool(target.http1 ?? target, ...shared, this.#reader)
+    const newHttp1 = () => new Http1Pool(target.http1 ?? target, ...shared, this.#reader)
+    const http1 = newHttp1()
     if (target.http1 === undefined) return http1
-    return new NegotiatedPool(http1, new Http2Pool(target, ...shared, http1), connections)
+    return new NegotiatedPool(http1, new Http2Pool(target, ...shared, http1), newHttp1(), connections)
   }
 
   readonly #sweep = (): void => {

@@ -95,6 +95,8 @@ export class Http2Upstream {
   onWhole: ((stream: UpstreamStream) => void) | undefined
   /** Called for each connection, before a byte of it is read. */
   onConnection: ((connection: UpstreamConnection) => void) | undefined
+  /** Called for each frame, after what it says has been noted. */
+  onFrame: ((connection: UpstreamConnection, frame: Frame) => void) | undefined
   /** What it does when its peer closes its half. */
   onEnd: (connection: UpstreamConnection) => void = ({ socket }) => void socket.end()
   readonly #server: Server
@@ -127,14 +129,15 @@ export class Http2Upstream {
       }
       for (const each of framesOf(unread)) {
         unread = unread.subarray(9 + each.payload.length)
-        this.#onFrame(connection, each)
+        this.#note(connection, each)
+        this.onFrame?.(connection, each)
       }
     })
     if (this.settings !== undefined) connection.send(frame(TYPE.settings, 0, 0, this.settings))
     this.onConnection?.(connection)
   }
 
-  #onFrame(connection: UpstreamConnection, { type, flags, stream: id, payload }: Frame): void {
+  #note(connection: UpstreamConnection, { type, flags, stream: id, payload }: Frame): void {
     if (type === TYPE.settings && flags === 0 && !connection.silent) connection.send(frame(TYPE.settings, ACK, 0))
     if (type === TYPE.ping) connection.pings++
     if (type === TYPE.ping && flags === ACK) connection.onPong()

@@ -32,6 +32,12 @@ const RESET_MS = 1_000
  */
 const RESET_BURST = 200
 const RESETS_PER_SECOND = 10
+/**
+ * Some upstreams take far fewer. Tomcat ends a connection at the fourth, unless complete requests came before, and hyper at some number in
+ * the life of a connection. So from these numbers on, those that have other sessions should use them. Two complete exchanges pay for a reset.
+ */
+const MOST_RESETS_UNPAID = 2
+const MOST_RESETS_IN_ALL = 200
 
 interface Http2ClientOptions {
   limits?: Partial<HttpLimits> | undefined
@@ -57,6 +63,8 @@ export class Http2ClientSession implements ExchangeOwner, ConnectionOwner {
   readonly #exchanges = new Map<Http2Stream, Http2ClientExchange>()
   readonly #watch: DeadlineWatch
   readonly #resets = new TokenBucket(RESET_BURST, RESETS_PER_SECOND)
+  #resetsUnpaid = 0
+  #resetsInAll = 0
   readonly #progress = new WriteProgress()
   readonly #control = new ControlBytes()
   #linger: Linger | undefined
@@ -67,8 +75,8 @@ export class Http2ClientSession implements ExchangeOwner, ConnectionOwner {
   #pinging = false
   /** Set once it accepts no more exchanges. */
   #closing = false
-  /** Why the streams end with the session. */
-  #error = brokenUpstream('the session was ended')
+  /** Why the streams end with the session, if they do. */
+  #error: SallyportError | undefined
 
   /** `socket` is connected. The session owns it from now on. */
   constructor(socket: Socket, options: Http2ClientOptions = {}) {
@@ -110,11 +118,16 @@ export class Http2ClientSession implements ExchangeOwner, ConnectionOwner {
     return this.#connection.sender.isStarved
   }
 
+  /** Whether few more resets may make the upstream end it. */
+  get isWorn(): boolean {
+    return this.#resetsUnpaid > MOST_RESETS_UNPAID || this.#resetsInAll > MOST_RESETS_IN_ALL
+  }
+
   /** Sends a request whose headers are final. A WebSocket is sent as extended CONNECT, if the upstream offers that (RFC 8441). */
   send(request: OutgoingRequest, response: ResponseSink, options: SendOptions = {}): RequestSink {
     const headTimeoutMs = options.headTimeoutMs ?? HEAD_TIMEOUT_MS
     try {
-      if (this.#connection.over) throw this.#error
+      if (this.#connection.over) throw this.#error ?? brokenUpstream('the session was ended')
       // Some upstreams would end the session, and with it the exchanges of others.
       if (request.upgrade && !this.#connection.peer.takesConnect) throw brokenUpstream('no WebSockets over HTTP/2')
       const block = requestBlock(request, this.#options.scheme ?? 'http')
@@ -140,17 +153,24 @@ export class Http2ClientSession implements ExchangeOwner, ConnectionOwner {
     if (exchange.awaitsContinue) this.#watch.within(expectMs)
   }
 
-  closed(stream: Http2Stream): void {
+  closed(stream: Http2Stream, isReset: boolean): void {
     this.#exchanges.delete(stream)
     this.#control.requestOver()
     if (this.#connection.over) return
+    if (!isReset) this.#resetsUnpaid = Math.max(0, this.#resetsUnpaid - 0.5)
+    else if (!stream.refused) this.#countReset()
     if (this.#closing) this.#endIfUnwanted()
     else if (this.#exchanges.size === 0) this.#options.onIdle?.(this)
   }
 
-  /** Callers that cancel many requests must not end the session for others, so later requests use another session. */
+  /** Resets of one caller's requests, by either side, must not end the session for others, so later requests use another session. */
+  #countReset(): void {
+    this.#resetsUnpaid++
+    this.#resetsInAll++
+    if (!this.#resets.take()) this.#closing = true
+  }
+
   resets(): void {
-    if (!this.#resets.take()) this.close()
     this.#resetAt ??= performance.now()
     this.#watch.within(RESET_MS)
   }
@@ -167,7 +187,7 @@ export class Http2ClientSession implements ExchangeOwner, ConnectionOwner {
 
   /** Ends at once. Exchanges in progress end as `upstream-broken`. */
   destroy(): void {
-    this.#end(CODE.cancel)
+    this.#fail(brokenUpstream('the session was ended'), CODE.cancel)
   }
 
   /** Sends the last frames, and closes the connection once the upstream has taken what was sent. */
@@ -242,8 +262,7 @@ export class Http2ClientSession implements ExchangeOwner, ConnectionOwner {
   /** Why a stream was lost. */
   lossOf(code: number): SallyportError {
     if (code === CODE.refusedStream) return new UnprocessedError('the upstream refused the stream')
-    if (this.#connection.over) return this.#error
-    return brokenUpstream(`the upstream reset the stream (${code})`)
+    return this.#error ?? brokenUpstream(`the upstream reset the stream (${code})`)
   }
 
   unsentChanged(): void {}

@@ -82,6 +82,8 @@ export class Http2Stream implements Failing {
   localEnded = false
   /** Both halves have ended, or the stream was reset. */
   closed = false
+  /** The peer has not begun it. */
+  refused = false
   /** How much may be sent on it. Negative after the peer has reduced its windows. */
   window: number
   readonly #host: StreamHost
@@ -277,6 +279,7 @@ export class Http2Stream implements Failing {
   lose(code: number, fault?: string): void {
     if (this.closed) return
     if (!this.remoteEnded) this.#drop()
+    this.refused = code === CODE.refusedStream
     this.#close()
     this.#creditRest()
     try {

@@ -235,6 +235,21 @@ it('a WebSocket uses HTTP/1.1', async () => {
   expect(text).toMatch(/^HTTP\/1\.1 101 /)
 })
 
+it('WebSockets and other requests have the connections of a target together', async () => {
+  const held = Promise.withResolvers<void>()
+  const server = createSecureServer({ ...secrets.server, allowHTTP1: true }, () => held.resolve())
+  const { target, connections } = await up(server)
+  const service = await route(target, { http2: true }, { maxConnectionsPerTarget: 1 })
+  const socket = connect(service.address.port, '127.0.0.1')
+  stops.push(() => socket.destroy())
+  void get(service.address.port, '/').catch(() => {})
+  await held.promise
+  const fields = 'sec-websocket-version: 13\r\nsec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==\r\n'
+  socket.write(`GET / HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: websocket\r\n${fields}\r\n`)
+  const [answer] = (await once(socket, 'data')) as [Buffer]
+  expect([answer.toString('latin1').slice(0, 12), connections()]).toEqual(['HTTP/1.1 503', 1])
+})
+
 it('the certificate is checked, and connections are not shared with a route that checks differently', async () => {
   const { target, connections } = await up(both())
   const other = await makeSecrets()

@@ -2,7 +2,7 @@
 import { once } from 'node:events'
 import { type AddressInfo, createServer, type Socket } from 'node:net'
 import { TLSSocket } from 'node:tls'
-import { afterEach, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest'
+import { afterEach, beforeAll, beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest'
 import { fillTarget, parseTarget } from '../../../router/target.ts'
 import { Upstreams } from '../../../router/upstream/upstreams.ts'
 import { DEAF, UPSTREAM_REQUEST } from '../../support/ends.ts'
@@ -119,6 +119,18 @@ it('a target that restarts gets no more connections than before', async () => {
   await eventually(() => expect(upstreams.stats().connections).toBe(0))
   for (let i = 0; i < 5; i++) expect(await post()).toBe('answered')
   expect(connections.length).toBe(2)
+})
+
+it('a connection is used for ten minutes at most, since its name may lead elsewhere by then', async () => {
+  upstreams = new Upstreams({ idleMs: 60_000 })
+  patient = true
+  const now = performance.now.bind(performance)
+  let passedMs = 0
+  vi.spyOn(performance, 'now').mockImplementation(() => now() + passedMs)
+  onTestFinished(() => void vi.restoreAllMocks())
+  // Each request comes before the connection has been idle for too long.
+  for (; passedMs <= 650_000; passedMs += 50_000) expect(await post()).toBe('answered')
+  expect(connections.length).toBe(1 + 1)
 })
 
 describe.each(['http', 'https'])('an %s target with one process for each connection', scheme => {

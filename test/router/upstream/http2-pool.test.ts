@@ -212,11 +212,13 @@ describe('after a session that its upstream has ended', () => {
     'with its connection, the others share one': [({ socket }) => void socket.end(), [3]],
   }
   let networks = 0
-  const get = () => {
-    const caller = `198.51.100.${++networks}`
+  const get = (caller = `198.51.100.${++networks}`) => {
     return pool.take(caller) ?? new Promise<PooledUpstream>(done => pool.open(caller, 60_000, (_, one) => done(one!)))
   }
-  const send = async (response = DEAF) => (await get()).send(UPSTREAM_REQUEST, response, 60_000)
+  const send = async (response = DEAF, caller?: string) => {
+    const session = await get(caller)
+    session.send({ ...UPSTREAM_REQUEST, caller: caller ?? '' }, response, 60_000)
+  }
   /** A first exchange, until `end` has ended its session. */
   const endFirst = async (end: (connection: UpstreamConnection) => void) => {
     let over = false
@@ -233,8 +235,9 @@ describe('after a session that its upstream has ended', () => {
   it.each(Object.entries(ends))('%s', async (_, [end, perSession]) => {
     await endFirst(end)
     // In one turn, and in several.
-    await Promise.all([send(), send()])
-    await send()
+    const sendAgain = () => send(DEAF, '192.0.2.1')
+    await Promise.all([sendAgain(), sendAgain()])
+    await sendAgain()
     await until(() => upstream.streams.length === 4)
     expect(upstream.connections.slice(1).map(({ streams }) => streams.size)).toEqual(perSession)
   })

@@ -82,9 +82,12 @@ async function up(scheme: string, server: Server): Promise<UpstreamTarget> {
 
 const plain = () => up('http', createHttp(answer).on('upgrade', upgrade))
 
-function poolFor(target: UpstreamTarget): Pool {
-  const known = pools.get(target.key)
-  if (known !== undefined) return known[0]
+function poolFor(target: UpstreamTarget, upgrade: boolean): Pool {
+  const pool = pools.get(target.key)?.[0] ?? addPool(target)
+  return (upgrade && pool.forUpgrades) || pool
+}
+
+function addPool(target: UpstreamTarget): Pool {
   const connections = new TargetConnections(budget)
   const shared = [new SecureContexts(), connections, 60_000] as const
   const pool = makePool(target, shared)
@@ -94,9 +97,10 @@ function poolFor(target: UpstreamTarget): Pool {
 
 function makePool(target: UpstreamTarget, shared: readonly [SecureContexts, TargetConnections, number]): Pool {
   if (target.protocol === 'h2c') return new Http2Pool(target, ...shared)
-  const http1 = new Http1Pool(target.http1 ?? target, ...shared, new SocketReader())
+  const newHttp1 = () => new Http1Pool(target.http1 ?? target, ...shared, new SocketReader())
+  const http1 = newHttp1()
   if (target.http1 === undefined) return http1
-  return new NegotiatedPool(http1, new Http2Pool(target, ...shared, http1), shared[1])
+  return new NegotiatedPool(http1, new Http2Pool(target, ...shared, http1), newHttp1(), shared[1])
 }
 
 interface Going {
@@ -226,8 +230,7 @@ it('whatever becomes of connections, all are free in the end', async () => {
     const turn = random.int(20)
     if (turn < 10) {
       const isWebSocket = random.oneIn(5)
-      const some = random.pick(targets)
-      const target = isWebSocket ? (some.http1 ?? some) : some
+      const target = random.pick(targets)
       const [caller, path, method] = [random.pick(CALLERS), random.pick(['/', '/wait']), random.pick(METHODS)]
       const started = start(target, caller, path, isWebSocket, method)
       void started.outcome.then(outcome => outcomes.add(outcome))

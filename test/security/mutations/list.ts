@@ -21,6 +21,7 @@ const ROUTER = ['test/security/router.test.ts']
 const CAPTURED_NAMES = ['test/router/upstream/captured-names.test.ts']
 const ADMIN = ['test/security/admin.test.ts']
 const NETWORK_SHARES = ['test/router/upstream/network-shares.test.ts']
+const HTTP2_SHARING = ['test/router/upstream/http2-sharing.test.ts']
 const OPEN_SOCKETS = ['test/router/upstream/open-sockets.test.ts']
 const SEEN_HEADS = ['test/protocol/http/head-cache.test.ts']
 const SEEN_BYTES = ['test/protocol/base/byte-cache.test.ts']
@@ -1009,6 +1010,23 @@ export const MUTATIONS: readonly Mutation[] = [
     defence: 'a network leaves others some of the connections to all targets',
     edits: [['router/upstream/places.ts', ' || this.budget.shares.isGreedy(caller)', '']],
     tests: NETWORK_SHARES,
+  },
+  {
+    defence: 'an HTTP/2 connection to a target carries requests of one network of callers',
+    edits: [
+      ['router/upstream/http2-pool.ts', 'of this.#usable.of(networkOf(caller))', "of this.#usable.of('')"],
+      [
+        'router/upstream/http2-pool.ts',
+        'this.#usable.move(this, networkOf(request.caller))',
+        "this.#usable.move(this, '')",
+      ],
+    ],
+    tests: HTTP2_SHARING,
+  },
+  {
+    defence: 'an HTTP/2 connection to a target that was reset often is not used any more',
+    edits: [['protocol/http/http2/client-session.ts', 'else if (!stream.refused) this.#countReset()', '']],
+    tests: HTTP2_SHARING,
   },
   {
     defence: 'a connection to a target counts until its socket is gone',
