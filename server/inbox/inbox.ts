@@ -73,6 +73,8 @@ export interface InboxStats {
 }
 
 const SWEEP_MS = 30_000
+/** For how long nothing is deleted that only a clock which was set forward makes old. Somebody may set it back. */
+const DOUBT_MS = 3_600_000
 /** Each sweep scans the delivered webhooks. This many take a tenth of a second. */
 const MAX_DELIVERED = 200_000
 const NO_DEAD: Readonly<Record<string, number>> = { expired: 0, poison: 0, refused: 0, damaged: 0, 'bad-mac': 0 }
@@ -99,6 +101,11 @@ export class Inbox {
   }
   readonly #dead: Record<string, number> = { ...NO_DEAD }
   #deliver: Handler | undefined
+  /** How far the clock was ahead of the monotonic one at the last sweep. */
+  #offsetMs: number
+  /** How far it was set forward in the last hour, and when that ends. */
+  #aheadMs = 0
+  #doubtEndsMs = 0
 
   constructor(parts: InboxParts) {
     const { store, limits, logger, now, random = Math.random, tracing, mac } = parts
@@ -106,6 +113,7 @@ export class Inbox {
     const isHere = (runtime: string) => parts.isHere(runtime)
     this.#parts = parts
     this.#store = store
+    this.#offsetMs = now() - performance.now()
     this.#ledger = new Ledger(limits)
     this.#lanes = new Lanes({
       ...{ store, logger, now, random, lanesPerRuntime: limits.lanesPerRuntime, lanes: limits.lanes, isLive },
@@ -213,9 +221,11 @@ export class Inbox {
   async #sweep(): Promise<void> {
     const { deadMs, deliveredMs } = this.#parts.limits
     if (!this.#store.stats().open) return
-    const keep = { deadMs, deliveredMs, maxDelivered: MAX_DELIVERED, rulesMs: RULES_MS }
     for (let more = true; more; ) {
-      const swept = await this.#store.sweep(this.#parts.now(), keep)
+      const at = this.#parts.now()
+      const aheadMs = this.#aheadAt(at)
+      const ages = { deadMs: deadMs + aheadMs, deliveredMs: deliveredMs + aheadMs, rulesMs: RULES_MS + aheadMs }
+      const swept = await this.#store.sweep(at, { ...ages, maxDelivered: MAX_DELIVERED })
       more = swept.more
       for (const message of swept.expired) {
         this.#recordDeath(message, 'expired')
@@ -234,6 +244,22 @@ export class Inbox {
     this.announceAgain?.()
     this.rules.refresh()
     await this.#refusedLetters.trimAll()
+  }
+
+  #aheadAt(at: number): number {
+    const nowMs = performance.now()
+    const setMs = at - nowMs - this.#offsetMs
+    this.#offsetMs += setMs
+    if (nowMs >= this.#doubtEndsMs) this.#aheadMs = 0
+    this.#aheadMs = Math.max(0, this.#aheadMs + Math.trunc(setMs))
+    if (setMs > SWEEP_MS) {
+      this.#doubtEndsMs = nowMs + DOUBT_MS
+      this.#parts.logger.warn(
+        { seconds: Math.trunc(setMs / 1000) },
+        'the clock was set forward: for an hour, the inbox deletes nothing that is old only since then',
+      )
+    }
+    return this.#aheadMs
   }
 
   async #count(): Promise<void> {

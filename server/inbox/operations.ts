@@ -105,15 +105,15 @@ export class StoredWebhooks implements InboxOperations {
     const { ledger, lanes, logger } = this.#parts
     const done: string[] = []
     await inBatches(await this.#parts.store.list(filter), GROUP, async message => {
-      const { id, runtime, lane, bytes, state } = message
-      const { status } = await this.#parts.store.apply({ op: 'drop', id })
-      if (status === 'absent') return
+      const { id, runtime, lane, bytes } = message
+      const { dropped } = await this.#parts.store.apply({ op: 'drop', id })
+      if (dropped === undefined) return
+      const { state } = dropped
       if (state === 'waiting') {
-        // It may have been delivered after it was listed.
         lanes.doubt()
         lanes.remove(runtime, lane, 1)
       }
-      if (isRefusedLetter(message)) ledger.addRefused(runtime, -1, -bytes)
+      if (isRefusedLetter(dropped)) ledger.addRefused(runtime, -1, -bytes)
       if (state !== 'delivered') ledger.add(runtime, -1, -bytes)
       ledger.move(state, undefined)
       logger.warn({ runtime, inboxId: id, reason: state }, 'webhook dropped by an operator')

@@ -5,7 +5,7 @@ import { StoreError } from './store.ts'
 /** The user may not connect, or lacks a privilege. Waiting will not help. */
 const UNUSABLE = /^(28|3D|42)/
 /** The connection is useless: it broke, the server is stopping or read-only, or a transaction timed out. */
-const BROKEN = /^(08|57P|25006|25P03)/
+const BROKEN = /^(08|57P|25006|25P0[34])/
 /** The change itself is impossible, or conflicted with another one. */
 const REFUSED = /^(22|23|40|55P03)/
 const FULL = '53100'

@@ -11,7 +11,6 @@ const LOCK = 0x53696e62
 
 /** `lanes`: which server owns each lane. `servers`: when the lease of each server ends. */
 const TABLES = `
-CREATE SCHEMA ${SCHEMA};
 CREATE TABLE messages (
   seq bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, id text NOT NULL UNIQUE, runtime text NOT NULL, lane text NOT NULL,
   route text NOT NULL, why text NOT NULL, state text NOT NULL, received bigint NOT NULL, expires bigint NOT NULL,
@@ -120,17 +119,25 @@ async function makeUsable(client: Client): Promise<void> {
   if (lack !== undefined) throw new UnusableError(`its user may not ${lack.need} in ${SCHEMA}.${lack.name}`)
 }
 
+/** Somebody else may have made the schema, and left it empty. */
 async function create(client: Client): Promise<void> {
-  if (await schemaExists(client)) return
+  if ((await find(client)).tables) return
   await client.query('SELECT pg_advisory_xact_lock($1)', [LOCK])
-  if (!(await schemaExists(client))) await client.query(TABLES)
+  const found = await find(client)
+  if (!found.schema) await client.query(`CREATE SCHEMA ${SCHEMA}`)
+  if (!found.tables) await client.query(TABLES)
 }
 
-/** Reads the table: `to_regnamespace` may remember, until the transaction ends, that there was no schema before we had the lock. */
-async function schemaExists(client: Client): Promise<boolean> {
-  const { rowCount } = await client.query(`SELECT FROM pg_namespace WHERE nspname = '${SCHEMA}'`)
-  return rowCount !== 0
+/** Reads the catalog: `to_regnamespace` may remember, until the transaction ends, that there was no schema before we had the lock. */
+async function find(client: Client): Promise<{ schema: boolean; tables: boolean }> {
+  const schema = `SELECT oid FROM pg_namespace WHERE nspname = '${SCHEMA}'`
+  const { rows } = await client.query<{ schema: boolean; tables: boolean }>(`SELECT EXISTS (${schema}) AS schema,
+    EXISTS (SELECT FROM pg_class WHERE relname = 'version' AND relnamespace = (${schema})) AS tables`)
+  return rows[0]!
 }
+
+/** PostgreSQL 17 has this setting. The timeouts that we set are enough, and counting what is stored may take longer. */
+const UNLIMITED_TRANSACTIONS = "SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'transaction_timeout'"
 
 /** A lock may take a quarter of the query timeout, so that a row that somebody holds does not hold up everybody else. */
 const LOCKS_PER_QUERY = 4
@@ -150,7 +157,6 @@ export function sessionOf(queryMs: number): string {
     idle_in_transaction_session_timeout: queryMs,
     idle_session_timeout: 0,
   }
-  return Object.entries(settings)
-    .map(([name, value]) => `SET ${name} = ${value}`)
-    .join('; ')
+  const sets = Object.entries(settings).map(([name, value]) => `SET ${name} = ${value}`)
+  return [...sets, UNLIMITED_TRANSACTIONS].join('; ')
 }

@@ -2,7 +2,7 @@
 import { Buffer } from 'node:buffer'
 import { COLUMNS, SETTABLE } from './columns.ts'
 import { binaryArray } from './postgres-array.ts'
-import { type Change, type ChangeResult, type LaneEvent, type NewMessage, REFUSED } from './store.ts'
+import { type Change, type ChangeResult, type LaneEvent, type MessageState, type NewMessage, REFUSED } from './store.ts'
 
 /** A statement with a `name` is prepared once per connection. */
 export interface Statement {
@@ -24,6 +24,8 @@ export interface ChangeRow {
   readonly whole?: boolean
   readonly runtime?: string
   readonly lane?: string
+  readonly state?: MessageState
+  readonly reason?: string
 }
 
 export interface PartKey {
@@ -88,13 +90,13 @@ const APPENDED_NAMES = Object.keys(APPENDED) as AppendedName[]
 const isAlive = (owner: string, grace: string) =>
   `EXISTS (SELECT FROM servers WHERE servers.id = ${owner} AND until + ${grace} * interval '1 ms' > clock_timestamp())`
 
-/** Finds a duplicate: a message that waits, or was delivered a moment ago. */
+/** Finds a duplicate: a message that waits, or was delivered a moment ago. One that seems to be delivered long after now tells nothing. */
 const same = (
   runtime: string,
   dedupe: string,
   received: string,
 ) => `SELECT ${cut('id', MAX_CHARS)} FROM messages WHERE runtime = ${runtime}
-  AND dedupe = ${dedupe} AND dedupe <> '' AND (state = 'waiting' OR (state = 'delivered' AND changed + "dedupeMs" > ${received}))
+  AND dedupe = ${dedupe} AND dedupe <> '' AND (state = 'waiting' OR (state = 'delivered' AND abs(changed - ${received}) < "dedupeMs"))
   LIMIT 1`
 
 export const SAME = same('$1', '$2', '$3')
@@ -214,8 +216,9 @@ function wholeFrom(changes: readonly PostgresChange[], from: number): Append[] {
 const FORGET_PARTS =
   'DELETE FROM parts WHERE id = $1 AND NOT EXISTS (SELECT FROM messages WHERE messages.id = $1) RETURNING id'
 
-const DROP = `WITH dropped AS (DELETE FROM messages WHERE id = $1 AND ($2::text IS NULL OR state = $2) RETURNING id),
-  gone AS (DELETE FROM parts WHERE id IN (SELECT id FROM dropped)) SELECT id FROM dropped`
+const DROP = `WITH dropped AS (DELETE FROM messages WHERE id = $1 AND ($2::text IS NULL OR state = $2)
+    RETURNING id, ${shortName('state')}, ${cut('reason', MAX_CHARS)}),
+  gone AS (DELETE FROM parts WHERE id IN (SELECT id FROM dropped)) SELECT * FROM dropped`
 
 function statementOf(change: PostgresChange, { server, graceMs }: Self): Statement {
   switch (change.op) {
@@ -339,6 +342,9 @@ export function appliedOf(change: PostgresChange, row: ChangeRow | undefined): C
     case 'rules':
     case 'pause':
       return { status: 'done', id: change.runtime }
+    case 'drop':
+      if (row === undefined) return { status: 'absent', id: '' }
+      return { status: 'done', id: change.id, dropped: { state: row.state!, reason: row.reason! } }
     default:
       return { status: row === undefined ? 'absent' : 'done', id: row?.id ?? '' }
   }

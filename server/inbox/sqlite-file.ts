@@ -269,12 +269,12 @@ export class SqliteFile {
     return { status: 'stored', id }
   }
 
-  /** The id of a duplicate: a message that waits, or was delivered a moment ago. */
+  /** The id of a duplicate: a message that waits, or was delivered a moment ago. One that seems to be delivered long after now tells nothing. */
   #sameAs({ runtime, dedupe, received }: Extract<Change, { op: 'append' }>['message']): string | undefined {
     if (dedupe === '') return undefined
     const [same] = this.#all<{ id: string }>(
       `SELECT id FROM messages WHERE runtime = ? AND dedupe = ? AND dedupe <> ''
-       AND (state = 'waiting' OR (state = 'delivered' AND changed + dedupeMs > ?)) LIMIT 1`,
+       AND (state = 'waiting' OR (state = 'delivered' AND abs(changed - ?) < dedupeMs)) LIMIT 1`,
       ...[runtime, dedupe, received],
     )
     return same?.id
@@ -304,9 +304,13 @@ export class SqliteFile {
   }
 
   #drop({ id, state }: Extract<Change, { op: 'drop' }>): ChangeResult {
-    const dropped = this.#run('DELETE FROM messages WHERE id = ?1 AND (?2 IS NULL OR state = ?2)', id, state ?? null)
-    if (dropped > 0) this.#run('DELETE FROM parts WHERE id = ?', id)
-    return done(id, dropped)
+    const [dropped] = this.#all<Pick<Message, 'state' | 'reason'>>(
+      'DELETE FROM messages WHERE id = ?1 AND (?2 IS NULL OR state = ?2) RETURNING state, reason',
+      ...[id, state ?? null],
+    )
+    if (dropped === undefined) return done(id, 0)
+    this.#run('DELETE FROM parts WHERE id = ?', id)
+    return { status: 'done', id, dropped }
   }
 
   #setRules({ runtime, rules, at }: Extract<Change, { op: 'rules' }>): ChangeResult {

@@ -88,7 +88,12 @@ export type Change =
   | { readonly op: 'pause'; readonly runtime: string; readonly paused: boolean }
 
 /** What a change did. For a duplicate, `id` is that of the older message. */
-export type ChangeResult = { readonly status: 'stored' | 'duplicate' | 'done' | 'absent'; readonly id: string }
+export interface ChangeResult {
+  readonly status: 'stored' | 'duplicate' | 'done' | 'absent'
+  readonly id: string
+  /** What a message was when it was dropped. It may have changed since it was listed. */
+  readonly dropped?: Pick<Message, 'state' | 'reason'>
+}
 
 /** Selects messages. Criteria that are absent match everything. */
 export interface Filter {

@@ -67,8 +67,8 @@ export class MemoryDisk {
       }
       case 'drop': {
         const at = this.messages.findIndex(({ id, state }) => id === change.id && state === (change.state ?? state))
-        if (at >= 0) this.messages.splice(at, 1)
-        return { status: at >= 0 ? 'done' : 'absent', id: change.id }
+        const [dropped] = at >= 0 ? this.messages.splice(at, 1) : []
+        return dropped === undefined ? { status: 'absent', id: change.id } : { status: 'done', id: change.id, dropped }
       }
       case 'forget':
         for (const key of this.parts.keys()) if (key.startsWith(`${change.id} `)) this.parts.delete(key)

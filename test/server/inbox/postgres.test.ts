@@ -125,6 +125,11 @@ describe.runIf(needs('postgres'))('a real one', () => {
     expect(await postgres.query('SELECT version FROM sallyport_inbox.version', 'sallyport')).toEqual([{ version: 1 }])
   })
 
+  test('that has an empty schema gets its tables, with no right but on that', async () => {
+    await postgres.query('CREATE ROLE tenant LOGIN; CREATE SCHEMA sallyport_inbox AUTHORIZATION tenant', 'sallyport')
+    expect(await append(await start({ user: 'tenant' }), message('a'))).toMatchObject({ status: 'stored' })
+  })
+
   describe('that cannot be used stops the start', () => {
     test('without the right to create the tables, or to use existing ones', async () => {
       await postgres.query('CREATE ROLE guest LOGIN')

@@ -6,6 +6,7 @@ import { Inbox } from '../../../server/inbox/inbox.ts'
 import {
   type Filter,
   type Message,
+  type Retention,
   type SharedStore,
   StoreError,
   type SweepResult,
@@ -15,6 +16,8 @@ import { MemoryDisk, MemoryInboxStore } from './memory-inbox-store.ts'
 import { append, message, NOW } from './messages.ts'
 
 const SWEEP_MS = 30_000
+const DAY_MS = 86_400_000
+const NO_RETENTION: Retention = { deadMs: 0, deliveredMs: 0, rulesMs: 0, maxDelivered: 0 }
 const NOTHING: SweepResult = { expired: [], more: false }
 
 beforeEach(() => {
@@ -27,6 +30,7 @@ afterEach(() => {
 class Watched extends MemoryInboxStore {
   override readonly shared: SharedStore | undefined
   readonly asked: string[] = []
+  deletesBefore: number[] = []
   swept: () => Promise<SweepResult> = () => Promise.resolve(NOTHING)
   listed: Promise<unknown> = Promise.resolve()
 
@@ -50,8 +54,9 @@ class Watched extends MemoryInboxStore {
     return found
   }
 
-  override sweep(): Promise<SweepResult> {
+  override sweep(at = 0, { deadMs, deliveredMs, rulesMs } = NO_RETENTION): Promise<SweepResult> {
     this.asked.push('sweep')
+    this.deletesBefore = [at - deadMs, at - deliveredMs, at - rulesMs]
     return this.swept()
   }
 
@@ -164,6 +169,35 @@ test('a webhook behind one that an operator drops while it ends waits on from th
   expect(inbox.stats().lanes).toBe(0)
   await sweeps(1)
   expect(inbox.stats().lanes).toBe(1)
+})
+
+test('a webhook that becomes a dead letter after an operator has listed it is dropped as what it is', async () => {
+  const { store, inbox, sweeps } = await start()
+  const { promise, resolve } = Promise.withResolvers<void>()
+  store.listed = promise
+  const dropped = inbox.operations.drop({ id: 'a', limit: 1 })
+  await store.apply({ op: 'update', id: 'a', set: { state: 'dead', reason: 'refused: 404' }, at: Date.now() })
+  await sweeps(1)
+  expect(inbox.stats()).toMatchObject({ lanes: 1, messages: { waiting: 1, dead: 1 } })
+  resolve()
+  expect(await dropped).toEqual(['a'])
+  expect(inbox.stats()).toMatchObject({ lanes: 1, messages: { waiting: 1, dead: 0 } })
+})
+
+test('a clock that is set forward by a month makes nothing old for an hour, and if it is set back, nothing at all', async () => {
+  const { store, sweeps } = await start()
+  const start31 = Date.now() + 31 * DAY_MS
+  await sweeps(1)
+  const before = store.deletesBefore
+  vi.setSystemTime(start31)
+  await sweeps(118)
+  for (const [i, time] of store.deletesBefore.entries()) expect(time).toBeLessThan(before[i]! + 2 * 3_600_000)
+  vi.setSystemTime(Date.now() - 31 * DAY_MS)
+  await sweeps(1)
+  for (const [i, time] of store.deletesBefore.entries()) expect(time).toBeLessThan(before[i]! + 2 * 3_600_000)
+  vi.setSystemTime(Date.now() + 31 * DAY_MS)
+  await sweeps(123)
+  for (const [i, time] of store.deletesBefore.entries()) expect(time).toBeGreaterThan(before[i]! + 30 * DAY_MS)
 })
 
 test('refused dead letters of other servers make room', async () => {
