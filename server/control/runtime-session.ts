@@ -40,7 +40,7 @@ import { TargetQuestions, type TargetsAnswer } from './target-questions.ts'
 
 /** A session whose token has expired drains for this long, then is cut. With all delays that is within the promised 60 s. */
 const EXPIRY_GRACE_MS = 50_000
-/** For this long, a session that refused an exchange gets no others while another session is healthy. */
+/** For this long, a session that refused an exchange gets no others while another session is healthy, and none that wait. */
 const REFUSAL_PAUSE_MS = 1000
 /** How many notices are logged in a burst, and per second in the long run. */
 const NOTICE_BURST = 20
@@ -105,6 +105,7 @@ export class RuntimeSession implements RegisteredSession, Carrier {
   /** Created when an operator asks. */
   #questions: TargetQuestions | undefined
   #pausedUntil = ZERO
+  #roomTimer: NodeJS.Timeout | undefined
   readonly #credentials: Credentials
   /** Created when the session begins to drain, to save memory: there are many sessions, and most never do. */
   #sessionDrain: SessionDrain | undefined
@@ -138,7 +139,7 @@ export class RuntimeSession implements RegisteredSession, Carrier {
       logger: context.logger,
       onControl: text => this.#control(text),
       onGoAway: () => this.#stopOpening(),
-      onRoom: () => this.#context.onRoom(this),
+      onRoom: () => this.#hasRoom(),
       onIdsLow: () => this.drain('the session has used up its stream ids', 5000, 60_000),
       onClose: (error, reason) => this.#closed(error?.message ?? reason),
     })
@@ -219,6 +220,20 @@ export class RuntimeSession implements RegisteredSession, Carrier {
       this.#session.overdue ||
       (this.#pausedUntil > 0 && performance.now() < this.#pausedUntil)
     )
+  }
+
+  /** A session that has just refused an exchange may refuse those that wait, too, as fast as they come. They are woken once a pause. */
+  #hasRoom(): void {
+    const waitMs = this.#pausedUntil - performance.now()
+    if (waitMs <= 0) {
+      this.#context.onRoom(this)
+      return
+    }
+    const due = this.#guard(() => {
+      this.#roomTimer = undefined
+      this.#context.onRoom(this)
+    })
+    this.#roomTimer ??= setTimeout(due, waitMs).unref()
   }
 
   claims(host: string): boolean {
@@ -466,6 +481,7 @@ export class RuntimeSession implements RegisteredSession, Carrier {
     if (this.#state === 'closed') return
     this.#state = 'closed'
     this.#settled?.()
+    clearTimeout(this.#roomTimer)
     this.#sessionDrain?.stop()
     this.#questions?.stop()
     this.#context.onClosed(this, this.#endReason || reason)

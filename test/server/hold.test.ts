@@ -179,6 +179,23 @@ describe('a request waits', () => {
     await cut
   })
 
+  test('for sessions that refuse whatever comes: they are tried again a few times a second, not as fast as they refuse', async () => {
+    await startHolding({ hold: { ...HOLD, holdMs: 3000 } })
+    const sessions = 4
+    let refusals = 0
+    const handler: ExchangeHandler = () => {
+      refusals++
+      return 'not-here'
+    }
+    for (let connection = 0; connection < sessions; connection++) {
+      await dial(server, { handler, hello: { connection, limits: { streams: 1 } } })
+    }
+    const calling = Array.from({ length: 40 }, () => call(server, HOST))
+    expect(new Set((await Promise.all(calling)).map(({ status }) => status))).toEqual(new Set([503]))
+    // Four attempts for each at first, and for each session in each second.
+    expect(refusals).toBeLessThan(4 * (40 + 4 * sessions))
+  })
+
   test('not forever: if sessions stay full, it ends as overloaded', async () => {
     await startHolding({ hold: { ...HOLD, holdMs: 1 }, limits: { streams: 1 } })
     const { handler, begun } = hanging()
