@@ -1,5 +1,6 @@
 import { isIP } from 'node:net'
 import { domainToASCII } from 'node:url'
+import { maskSecrets } from '../protocol/base/held-text.ts'
 import { isRuntimeName } from '../protocol/base/names.ts'
 
 const HOST_LABEL = /^[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?$/
@@ -20,7 +21,7 @@ const RUNTIME_URI = 'urn:sallyport:runtime:'
 export function checkRuntimeName(name: string): string {
   if (isRuntimeName(name)) return name
   throw new TypeError(
-    `runtime name ${JSON.stringify(name)} is not a DNS label (a-z, 0-9, and "-" inside; at most 63 characters)`,
+    `runtime name ${JSON.stringify(maskSecrets(name))} is not a DNS label (a-z, 0-9, and "-" inside; at most 63 characters)`,
   )
 }
 

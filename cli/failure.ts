@@ -1,5 +1,5 @@
 import { messageOf } from '../protocol/base/errors.ts'
-import { maskSecrets } from './held-text.ts'
+import { maskSecrets } from '../protocol/base/held-text.ts'
 
 /** Exit codes of the command. */
 export const EXIT = { ok: 0, runtime: 1, usage: 2, configuration: 3, refused: 4, checkFailed: 5 } as const

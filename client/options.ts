@@ -4,10 +4,12 @@ import type { Server as HttpServer } from 'node:http'
 import type { LookupFunction } from 'node:net'
 import { isLoopback, parseCidrs } from '../protocol/base/address.ts'
 import { safeLogger } from '../protocol/base/guard.ts'
+import { maskSecrets } from '../protocol/base/held-text.ts'
 import { formatAddress, type HostPort, readDialled } from '../protocol/base/host-port.ts'
 import { type LimitOptions, type LimitValues, resolveLimits } from '../protocol/base/limit.ts'
 import type { Logger } from '../protocol/base/log.ts'
 import { checkMembers, type Members } from '../protocol/base/members.ts'
+import { checkTlsMin } from '../protocol/base/tls-profile.ts'
 import { softwareName } from '../protocol/base/version.ts'
 import type { ExchangeRecord, Handler } from '../protocol/exchange.ts'
 import type { CorsPolicy } from '../protocol/http/problem.ts'
@@ -186,6 +188,7 @@ const EVENTS: Members<NonNullable<ClientOptions['on']>> = {
 export function checkOptionTypes(options: ClientOptions): void {
   checkMembers('', options, MEMBERS, CONNECT_LIMITS)
   checkMembers('on', options.on, EVENTS)
+  checkTlsMin('tlsMin', options.tlsMin)
 }
 
 /** Throws TypeError. `announcement` holds the rules of the target. */
@@ -236,15 +239,16 @@ function checkConnectTo(connectTo: HostPort | undefined, servers: readonly URL[]
   if (connectTo === undefined) return
   const address = formatAddress(connectTo)
   if (readDialled(address) === undefined)
-    throw new TypeError(`connectTo "${address}" is not a host and port that can be dialled`)
+    throw new TypeError(`connectTo "${maskSecrets(address)}" is not a host and port that can be dialled`)
   if (!isLoopback(connectTo.host) && servers.some(({ protocol }) => protocol === 'ws:')) {
     throw new TypeError(`connectTo "${address}" is another machine, and ws:// would send it the token unencrypted`)
   }
 }
 
 /** Reads the address of a control endpoint. Throws TypeError. */
-function parseServerUrl(text: string): URL {
-  const url = URL.parse(text)
+function parseServerUrl(given: string): URL {
+  const url = URL.parse(given)
+  const text = maskSecrets(given)
   if (url === null) throw new TypeError(`"${text}" is not a URL: write wss://host:port`)
   if (url.protocol === 'https:' || url.protocol === 'http:') {
     throw new TypeError(`"${text}" is not a WebSocket address: write ${text.replace(/^https?/i, 'wss')}`)

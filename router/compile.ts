@@ -226,8 +226,8 @@ function compileAllow(
   let callers: CompiledRoute['callers']
   if (names.includes('callers')) report(['match', 'path'], '{callers} cannot be a capture: allow.callers are addresses')
   for (const [name, values] of Object.entries(route.allow ?? {})) {
-    if (values === undefined) continue
-    if (name === 'callers') {
+    if (values === undefined) report(['allow', name], 'must be a list: undefined would allow all')
+    else if (name === 'callers') {
       try {
         callers = parseCidrs(values)
       } catch (error) {

@@ -1,6 +1,9 @@
 /** The route table of the GitOps runtime. */
+
+import { demand } from '../protocol/base/limit.ts'
 import { type Logger, noLogger } from '../protocol/base/log.ts'
 import { checkMembers, type Members } from '../protocol/base/members.ts'
+import { isDnsLabel } from '../protocol/base/names.ts'
 import type { Route, RouteTable } from './table.ts'
 
 /** Options of {@link gitopsRuntime}. */
@@ -56,6 +59,8 @@ const WEBHOOK_BODY_BYTES = 25 * 1024 * 1024
 export function gitopsRuntime(options: GitopsRuntimeOptions = {}): RouteTable {
   checkMembers('', options, MEMBERS)
   const namespaces = [...(options.namespaces ?? [])]
+  checkNames('namespaces', namespaces)
+  checkNames('eventSources', options.eventSources)
   if (namespaces.length === 0) {
     const message = 'no namespaces are allowed: webhooks are answered with 404 (set preset.namespaces)'
     ;(options.logger ?? noLogger).warn({ route: 'webhooks' }, message)
@@ -75,6 +80,12 @@ export function gitopsRuntime(options: GitopsRuntimeOptions = {}): RouteTable {
     ],
     resolve: options.resolve,
   }
+}
+
+/** A wildcard such as `*` would match nothing. */
+function checkNames(option: string, names: readonly string[] = []): void {
+  for (const name of names)
+    demand(isDnsLabel(name), `${option}: ${JSON.stringify(name)} is not a name of a-z, 0-9 and "-"`)
 }
 
 function webhooks(options: GitopsRuntimeOptions, namespaces: string[]): Route[] {

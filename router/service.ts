@@ -4,6 +4,7 @@ import { parseCidrs } from '../protocol/base/address.ts'
 import { checkAuthorities } from '../protocol/base/certificates.ts'
 import { safeLogger } from '../protocol/base/guard.ts'
 import { checkMembers, type Members } from '../protocol/base/members.ts'
+import { checkTlsMin } from '../protocol/base/tls-profile.ts'
 import type { Handler } from '../protocol/exchange.ts'
 import { INNER_LIMITS } from '../protocol/http/limits.ts'
 import { type Listener, type ListenerOptions, listen } from '../protocol/http/listener.ts'
@@ -151,6 +152,7 @@ export async function serveRouter(options: RouterServiceOptions): Promise<Router
 function checkTls(tls: ListenerOptions['tls']): void {
   checkMembers('tls', tls, TLS)
   checkAuthorities('tls.ca', tls?.ca)
+  checkTlsMin('tls.minVersion', tls?.minVersion)
 }
 
 function traced(handler: Handler, tracing: Tracing | undefined): Handler {

@@ -6,6 +6,7 @@ import { hook, safeLogger } from '../protocol/base/guard.ts'
 import { checkSocket, demand, type LimitOptions, type LimitValues, resolveLimits } from '../protocol/base/limit.ts'
 import type { Logger } from '../protocol/base/log.ts'
 import { checkMembers, type Members } from '../protocol/base/members.ts'
+import { checkTlsMin } from '../protocol/base/tls-profile.ts'
 import { DEFAULT_ALGORITHMS } from '../protocol/base/token-algorithms.ts'
 import type { ExchangeRecord } from '../protocol/exchange.ts'
 import { HTTP_LIMITS, type HttpLimitOptions } from '../protocol/http/limits.ts'
@@ -394,6 +395,7 @@ function checkControl(control: ControlOptions | undefined, edge: PublicOptions |
   if (control === undefined) return
   checkMembers('control', control, CONTROL)
   checkTlsFiles('control.tls', control.tls)
+  checkTlsMin('control.tlsMin', control.tlsMin)
   checkGiven('control.clientCa', control.clientCa)
   checkSocket(control, 'control.')
   if (control.plaintext === true) {

@@ -1,4 +1,5 @@
 /** The URL at which callers reach a runtime, as far as the server can know it. */
+import { maskSecrets } from '../protocol/base/held-text.ts'
 
 interface PublicPlace {
   readonly port?: number
@@ -48,5 +49,5 @@ function derived(
 /** Throws a TypeError unless `url` matches {@link PUBLIC_URL}. */
 export function checkPublicUrl(url: string | undefined): void {
   if (url === undefined || PUBLIC_URL.test(url)) return
-  throw new TypeError(`public.url: "${url}" must have the form https://*.tunnels.example.com`)
+  throw new TypeError(`public.url: "${maskSecrets(url)}" must have the form https://*.tunnels.example.com`)
 }

@@ -120,7 +120,9 @@ async function syncP99(path: string): Promise<number> {
   await access(path, constants.R_OK | constants.W_OK).catch((error: NodeJS.ErrnoException) => {
     if (error.code !== 'ENOENT') throw error
   })
-  const file = `${path}.check-${randomBytes(6).toString('hex')}`
+  // Always the same name, so that a check that was interrupted leaves one file, and only until the next check.
+  const file = `${path}.check`
+  await rm(file, { force: true })
   const handle = await open(file, 'wx', 0o600)
   try {
     const block = randomBytes(WRITE_BYTES)

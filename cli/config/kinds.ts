@@ -1,9 +1,9 @@
 import { isNetwork } from '../../protocol/base/address.ts'
+import { maskSecrets } from '../../protocol/base/held-text.ts'
 import type { HostPort } from '../../protocol/base/host-port.ts'
 import { type Limit, rangeOf } from '../../protocol/base/limit.ts'
 import { isDnsLabel } from '../../protocol/base/names.ts'
 import { readBytes, readDuration } from '../../protocol/base/units.ts'
-import { maskSecrets } from '../held-text.ts'
 
 /**
  * The kinds of values that settings can have. Each reads the value of a flag or environment variable (text) or of a YAML file

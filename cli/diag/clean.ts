@@ -1,6 +1,6 @@
 /** Removes secrets from what goes into an archive. */
 import { Redactor } from '../../client/inspect/redactor.ts'
-import { PRIVATE_KEY } from '../held-text.ts'
+import { PRIVATE_KEY } from '../../protocol/base/held-text.ts'
 
 /** The same text as in the inspector. */
 const GONE = '[redacted]'

@@ -1,4 +1,5 @@
 /** Which members an object of options has. A misspelt one would otherwise be ignored, and with it a guard that it should have set. */
+import { maskSecrets } from './held-text.ts'
 import { isRecord } from './is-record.ts'
 import { nearest } from './nearest.ts'
 
@@ -60,11 +61,18 @@ export function checkMembers(
   for (const [name, value] of Object.entries(given)) {
     if (Object.hasOwn(limits, name)) continue
     if (!Object.hasOwn(members, name)) throw unknownMember(prefix, name, { ...members, ...limits })
+    checkPath(prefix + name, name === 'file' ? value : isRecord(value) && value.file)
     const kind = KINDS[members[name]!]
     if (kind !== undefined && value !== undefined && !kind.is(value)) {
       throw new TypeError(`${prefix}${name} must be ${kind.name}, not ${kindOf(value)}`)
     }
   }
+}
+
+/** Errors and log lines quote paths. */
+function checkPath(name: string, path: unknown): void {
+  if (typeof path !== 'string' || maskSecrets(path) === path) return
+  throw new TypeError(`${name} must name a file by its path, not by its contents`)
 }
 
 function isContent(value: unknown): boolean {

@@ -1,6 +1,13 @@
 /** TLS settings: two levels of Mozilla's server-side guidelines, version 5.0. */
 import { constants } from 'node:crypto'
 import type { SecureContextOptions } from 'node:tls'
+import { demand } from './limit.ts'
+
+/** Throws a TypeError for a version that is unknown, or older than these. */
+export function checkTlsMin(name: string, version: string | undefined): void {
+  const isKnown = version === undefined || version === 'TLSv1.2' || version === 'TLSv1.3'
+  demand(isKnown, `${name} must be TLSv1.2 or TLSv1.3`)
+}
 
 type TlsProfile = Required<
   Pick<SecureContextOptions, 'minVersion' | 'ciphers' | 'ecdhCurve' | 'honorCipherOrder' | 'secureOptions'>

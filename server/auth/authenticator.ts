@@ -72,7 +72,10 @@ export class Authenticator {
     if (this.covers(identity)) return true
     const { isRevoked } = this.#settings.auth
     // A rule may have been added while the hook was running.
-    return isRevoked !== undefined && ((await inTime(async () => isRevoked(identity))) || this.covers(identity))
+    return (
+      isRevoked !== undefined &&
+      ((await inTime(async () => checkAnswer(await isRevoked(identity)))) || this.covers(identity))
+    )
   }
 
   /** Whether a rule covers the identity. Does not ask the hook. */
@@ -112,6 +115,12 @@ export class Authenticator {
     this.#keys.close()
     this.#revocations.close()
   }
+}
+
+/** Throws for what is neither true nor false, such as nothing. What JavaScript takes for true revokes, to be safe. */
+function checkAnswer(answer: unknown): boolean {
+  if (typeof answer === 'boolean' || answer) return Boolean(answer)
+  throw new TypeError(`auth.isRevoked must answer true or false, not ${String(answer)}`)
 }
 
 /** Limits how long the revocation hook may take, so that one that never answers does not block others. */

@@ -1,4 +1,5 @@
 /** Rules that make tokens invalid before they expire. Bounded, and quick to check however many there are. */
+import { maskSecrets } from '../../protocol/base/held-text.ts'
 import { isRuntimeName } from '../../protocol/base/names.ts'
 import type { Identity } from './claims.ts'
 
@@ -93,7 +94,7 @@ export class Revocations {
 export function checkRevocation(rule: Revocation): void {
   checkForm(rule)
   if (rule.runtime === undefined || isRuntimeName(rule.runtime)) return
-  const name = JSON.stringify(rule.runtime.slice(0, 64))
+  const name = JSON.stringify(maskSecrets(rule.runtime).slice(0, 64))
   throw new TypeError(
     `a revocation would have no effect: no token can be for the runtime ${name}, which is not a DNS label`,
   )

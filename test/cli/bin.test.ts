@@ -94,7 +94,7 @@ describe("as a container's first process, which no signal ends without a listene
 
 /** Small files that import nothing but each other: "did you mean", the version, limits, stores. */
 const LIGHT =
-  /\/(limits|public-url|access\/open-path|trace\/sampling|http\/(headers|field-names|http1\/bytes)|base\/(address|errors|is-record|limit|members|memoize-last|names|nearest|path|token-algorithms|units|version)|directory\/(stores|redis-options|redis-url))\.ts$/
+  /\/(limits|public-url|access\/open-path|trace\/sampling|http\/(headers|field-names|http1\/bytes)|base\/(address|errors|held-text|is-record|limit|members|memoize-last|names|nearest|path|token-algorithms|units|version)|directory\/(stores|redis-options|redis-url))\.ts$/
 
 describe.each(['SIGHUP', 'SIGUSR1', 'SIGUSR2'] as const)('%s before a service has listeners', signal => {
   test.each([false, true])('changes nothing, and opens no debugger (under another Node: %s)', async isOther => {

@@ -418,3 +418,45 @@ test('C7: serveRouter with other certificates, too', async () => {
   open.push(() => service.close())
   expect(() => service.setTls({ ca: '' })).toThrow('tls.ca has no readable certificate')
 })
+
+test.each<[string, string, () => unknown]>([
+  ['control.tlsMin', 'must be TLSv1.2', () => server({ control: { port: 0, tls, tlsMin: '1.2' as never } })],
+  ['tlsMin', 'must be TLSv1.2', () => client({ tlsMin: 'TLSv1' as never })],
+  ['tls.minVersion', 'must be TLSv1.2', () => serveRouter({ routes, port: 0, tls: { ...tls, minVersion: 'TLSv1.1' } })],
+  ['logger', 'must have the functions', () => client({ logger: {} as never })],
+  ['namespaces', 'is not a name', () => gitopsRuntime({ namespaces: ['*'] })],
+  ['eventSources', 'is not a name', () => gitopsRuntime({ eventSources: ['a.b'] })],
+  [
+    'allow.ns',
+    'undefined would allow all',
+    () =>
+      router({
+        routes: {
+          routes: [{ name: 'a', match: { path: '/{ns}' }, target: 'http://a:1', allow: { ns: undefined as never } }],
+        },
+      }),
+  ],
+])('C7: a bad %s %s', async (name, text, call) => {
+  const message = expect.stringMatching(new RegExp(`${name}.*${text}`, 's'))
+  await expect(Promise.resolve().then(call)).rejects.toEqual(expect.objectContaining({ message }))
+})
+
+describe('C7: what was given instead of a path or an address is not quoted:', () => {
+  const { d } = key
+  const jwt = `eyJhbGciOiJFZERTQSJ9.eyJzdWIiOiJkZW1vIn0.${d}`
+  test.each<[string, () => unknown]>([
+    ['a key as tls.key', () => server({ public: { port: 0, tls: { ...tls, key: { file: authority.key } } } })],
+    ['a private JWK as auth.jwks', () => server({ auth: { jwks: { file: JSON.stringify(key) } } })],
+    ['a token as url', () => client({ url: jwt })],
+    ['a token as public.url', () => server({ public: { port: 0, url: jwt } })],
+    ['a token as runtime', () => createToken({ key, runtime: jwt })],
+    ['a token as the runtime of a revocation', () => store().add({ runtime: jwt })],
+  ])('%s', async (_, call) => {
+    const error = await Promise.resolve()
+      .then(call)
+      .catch((error: unknown) => error)
+    expect(error).toBeInstanceOf(TypeError)
+    expect(String(error)).not.toContain(d)
+    expect(String(error)).not.toMatch(/PRIVATE KEY|eyJ/)
+  })
+})
