@@ -44,7 +44,7 @@ if (major > 7 || (major === 7 && minor >= 11)) FETCH_DECODES.add('zstd')
 export function functionTarget(fetch: FetchHandler, logger: Logger = noLogger): Handler {
   return (request, response) => {
     const exchange = new FunctionExchange(request, response, logger)
-    if (FORBIDDEN.has(request.method.toUpperCase())) {
+    if (FORBIDDEN.has(request.method)) {
       answerProblem(response, request, new SallyportError('method-not-allowed'))
       exchange.discard()
     } else {
@@ -151,7 +151,7 @@ class FunctionExchange implements RequestSink {
     for (let i = 0; i < fields.length; i += 2) headers.append(fields[i]!, fields[i + 1]!)
     const url = `${caller?.scheme ?? 'http'}://${authority}${path}`
     const init = { method, headers, signal: this.#gone.signal, redirect: 'manual' } as const
-    if (bodyBytes === 0 || /^(?:get|head)$/i.test(method)) {
+    if (bodyBytes === 0 || method === 'GET' || method === 'HEAD') {
       this.discard()
       return new Request(url, init)
     }
