@@ -155,7 +155,7 @@ describeThrough(ourEntries, name => {
     expect((await caller.ask({ path: `${path}?next` })).content.toString()).toBe('next')
   })
 
-  it.each(['FOO', 'PROPFIND', 'M-SEARCH', 'get', "!#$%&'*+-.^_`|~0z"])('method %s is passed on', async method => {
+  it.each(['FOO', 'PROPFIND', 'M-SEARCH', 'A_1'])('method %s is passed on', async method => {
     const path = stack.upstream.on('method', request => request.answer(200, request.method))
     expect((await caller.ask({ method, path })).content.toString()).toBe(method)
   })

@@ -510,10 +510,10 @@ describe('a target function', () => {
   })
 
   it.each(['GET', 'HEAD'])('receives a %s with a body, without the body', async method => {
-    const session = await serve(request => new Response(String(request.body)))
+    const session = await serve(request => new Response('', { headers: { 'x-body': String(request.body) } }))
     const exchange = session.exchange({ method, bodyBytes: 3 })
     exchange.request.requestData(Buffer.from('abc'))
     exchange.request.requestEnd([])
-    expect((await exchange.answer()).text).toBe('null')
+    expect((await exchange.answer()).headers).toEqual(expect.arrayContaining(['x-body', 'null']))
   })
 })
