@@ -6,10 +6,12 @@ import type { Duplex } from 'node:stream'
 import { DeadlineWatch, due } from '../../protocol/base/deadline-watch.ts'
 import { type Failing, guardWith } from '../../protocol/base/guard.ts'
 
-/** Makes `end` look like a socket whose peer has this IPv4 address. `other` is the peer's end. */
-export function asSocket(end: Duplex, other: Duplex, peerAddress: string): void {
+/** Makes `end` look like a socket whose peer has this IPv4 address. `other` is the peer's end. `reset` destroys `end`, and tells the peer. */
+export function asSocket(end: Duplex, other: Duplex, peerAddress: string, reset: () => void): void {
   const timeout = new IdleTimeout(end, other)
   const same = () => end
+  const guard = guardWith(reset)
+  const destroy = guard(() => end.destroy())
   const methods = {
     setTimeout: (ms: number, callback?: () => void) => {
       timeout.set(ms, callback)
@@ -20,8 +22,13 @@ export function asSocket(end: Duplex, other: Duplex, peerAddress: string): void 
     ref: same,
     unref: same,
     address: () => ({}),
-    destroySoon: () => end.end(),
-    resetAndDestroy: () => end.destroy(),
+    destroySoon: () => {
+      end.end(destroy)
+    },
+    resetAndDestroy: () => {
+      reset()
+      return end
+    },
   }
   Object.assign(end, methods, { remoteAddress: peerAddress, remoteFamily: 'IPv4', connecting: false, pending: false })
 }

@@ -76,7 +76,7 @@ class Connections {
       connection.destroy()
     }
     const [ours, theirs] = duplexPair()
-    asSocket(theirs, ours, PEER_ADDRESS)
+    asSocket(theirs, ours, PEER_ADDRESS, () => cut())
     const cut = endTogether(ours, theirs, this.#logger)
     endWhenThrown(theirs, cut, this.#logger)
     const connection = new Http1ClientConnection(ours, {
@@ -129,7 +129,7 @@ function endTogether(ours: Duplex, theirs: Duplex, logger: Logger): () => void {
   const guard = logGuard(logger, 'a connection in memory could not be ended')
   let isCut = false
   theirs._destroy = (error, callback) => {
-    isCut ||= !isHanded() || (error !== null && !isRefusal(error))
+    isCut ||= !isHanded() || (error !== null && !isRefusal(theirs, error))
     callback(isCut ? error : null)
   }
   const oursClosed = guard(() => {
@@ -141,15 +141,18 @@ function endTogether(ours: Duplex, theirs: Duplex, logger: Logger): () => void {
   const endOnceRead = guard(() => {
     if (ours.readableLength === 0) ours.destroy()
   })
+  const ended = guard(() => ours.destroy())
   const theirsClosed = guard(() => {
     // What was sent before comes first: the server closes idle connections, however slowly an answer is read.
     if (isCut) {
       ours.prependListener('data', endOnceRead)
       endOnceRead()
-    } else ours.push(null)
+    } else if (ours.readableEnded) ours.destroy()
+    else {
+      ours.once('end', ended)
+      ours.push(null)
+    }
   })
-  const ended = guard(() => ours.destroy())
-  ours.once('end', ended)
   ours.once('close', oursClosed)
   theirs.once('close', theirsClosed)
   return () => {
@@ -158,9 +161,19 @@ function endTogether(ours: Duplex, theirs: Duplex, logger: Logger): () => void {
   }
 }
 
-/** Node itself has answered what it cannot parse, or what takes too long. */
-function isRefusal({ code }: NodeJS.ErrnoException): boolean {
-  return code?.startsWith('HPE_') === true || code === 'ERR_HTTP_REQUEST_TIMEOUT'
+/** What Node's server keeps on a socket: the answer in progress, and the parser, until the application takes an upgraded connection over. */
+interface Served extends Duplex {
+  readonly _httpMessage?: { readonly headersSent: boolean } | null
+  readonly parser?: object | null
+}
+
+/**
+ * Node itself has answered what it cannot parse, or what takes too long, as it does unless the application has begun to answer. The
+ * application may end its answer with an error of the same kind, from an upstream of its own.
+ */
+function isRefusal({ parser, _httpMessage }: Served, { code }: NodeJS.ErrnoException): boolean {
+  const isOfNode = code?.startsWith('HPE_') === true || code === 'ERR_HTTP_REQUEST_TIMEOUT'
+  return isOfNode && parser !== null && _httpMessage?.headersSent !== true
 }
 
 /**

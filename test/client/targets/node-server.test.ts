@@ -1,4 +1,5 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
+import type { Socket } from 'node:net'
 import { type Duplex, Readable } from 'node:stream'
 import { setImmediate as turn } from 'node:timers/promises'
 import { afterEach, describe, expect, it, vi } from 'vitest'
@@ -22,6 +23,16 @@ interface Writes {
   readonly end: (typeof ENDS)[number]
   readonly close: boolean
 }
+
+const withCode = (code: string) => Object.assign(new Error('broken'), { code })
+/** How an application breaks off what it has begun. With the last three errors, Node itself refuses requests. */
+const BREAKS: readonly [string, (socket: Duplex) => void][] = [
+  ['with an error', socket => void socket.destroy(new Error('broken'))],
+  ['by a reset', socket => void (socket as Socket).resetAndDestroy()],
+  ['since its own upstream cannot be parsed', socket => void socket.destroy(withCode('HPE_INVALID_CHUNK_SIZE'))],
+  ['since its own upstream has too long a head', socket => void socket.destroy(withCode('HPE_HEADER_OVERFLOW'))],
+  ['since it took too long', socket => void socket.destroy(withCode('ERR_HTTP_REQUEST_TIMEOUT'))],
+]
 
 const open: { server: FakeServer; tunnel: Tunnel }[] = []
 
@@ -339,7 +350,7 @@ describe('a node:http server that never listens', () => {
 
   it.each<[string, (socket: Duplex) => void]>([
     ['of which nobody could read the end', socket => void socket.write('x'.repeat(200 * KIB), ignore)],
-    ['with an error', socket => void socket.destroy(new Error('broken'))],
+    ...BREAKS,
     [
       'since its listener threw',
       () => {
@@ -354,6 +365,17 @@ describe('a node:http server that never listens', () => {
     })
     const session = await serve(target)
     await expect(session.exchange({ upgrade: true }).answer()).rejects.toMatchObject({ reason: 'upstream-broken' })
+  })
+
+  it.each(BREAKS)('and so is the answer of a response that it breaks off %s', async (_, end) => {
+    const target = createServer((request, response) => {
+      response.useChunkedEncodingByDefault = false
+      response.setHeader('connection', 'close')
+      response.write('half')
+      setImmediate(() => end(request.socket))
+    })
+    const session = await serve(target)
+    await expect(session.exchange().answer()).rejects.toMatchObject({ reason: 'upstream-broken' })
   })
 
   it('that hangs up before an answer becomes a 502', async () => {
