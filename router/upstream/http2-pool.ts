@@ -109,8 +109,11 @@ export class Http2Pool implements Pool {
     const own = this.#takeOwn(caller, now) ?? (isGreedy ? undefined : this.#takeIdle(now))
     if (own !== undefined) return own
     const mustShare = this.#mustShare(caller, now)
-    if (!mustShare && !this.#isCrowdedFor(caller)) return undefined
-    const least = this.#leastBurdened(isGreedy, now)
+    const its = this.#usable.of(networkOf(caller))
+    if (!mustShare && its.length < USED_PER_FREE * (MOST_APART - this.size)) return undefined
+    // A network that has sessions shares those, also where they are starved or worn: it may be why.
+    if (its.length > 0) return leastBurdened(its, isGreedy, now)
+    const least = leastBurdened(this.#sessions, isGreedy, now)
     return mustShare || least?.isGood(now) ? least : undefined
   }
 
@@ -130,24 +133,6 @@ export class Http2Pool implements Pool {
       else if (session.wire.available && session.isGood(now)) return session
     }
     return undefined
-  }
-
-  #isCrowdedFor(caller: string): boolean {
-    const { length } = this.#usable.of(networkOf(caller))
-    return length >= USED_PER_FREE * (MOST_APART - this.size)
-  }
-
-  #leastBurdened(isGreedy: boolean, now: number): PooledSession | undefined {
-    let least: PooledSession | undefined
-    let burden = Number.POSITIVE_INFINITY
-    for (const session of this.#sessions) {
-      if (!session.wire.available || (isGreedy && session.wire.streams === 0)) continue
-      const its = session.burden(now)
-      if (its >= burden) continue
-      least = session
-      burden = its
-    }
-    return least
   }
 
   /** Neither we nor the target allow more connections, for `caller`. */
@@ -344,6 +329,19 @@ export class Http2Pool implements Pool {
     this.#closed = true
     for (const { wire } of this.#sessions) wire.close()
   }
+}
+
+function leastBurdened(sessions: Iterable<PooledSession>, isGreedy: boolean, now: number): PooledSession | undefined {
+  let least: PooledSession | undefined
+  let leastBurden = Number.POSITIVE_INFINITY
+  for (const session of sessions) {
+    if (!session.wire.available || (isGreedy && session.wire.streams === 0)) continue
+    const burden = session.burden(now)
+    if (burden >= leastBurden) continue
+    least = session
+    leastBurden = burden
+  }
+  return least
 }
 
 /** The target chose HTTP/1.1. One waiter gets this connection, and each of the others opens its own. */

@@ -253,4 +253,12 @@ describe('of many networks', () => {
     const { stream } = await send(OTHERS)
     expect([taken, stream.connection.streams.size]).toEqual([1 + 75, 1])
   })
+
+  it('one that fills the windows of all its sessions shares these, and none that others use', async () => {
+    upstream.settings = setting('initialWindowSize', 2 * WINDOW_BYTES)
+    const others = await Promise.all(networks.slice(0, 20).map(network => send(network, 'POST')))
+    for (let i = 0; i < SHARED_FROM; i++) (await send(ITS, 'POST')).sink.requestData(Buffer.alloc(2 * WINDOW_BYTES))
+    expect(others.map(({ stream }) => stream.connection.streams.size)).toEqual(Array(20).fill(1))
+    expect(upstream.connections.length).toBeLessThan(SHARED_FROM)
+  })
 })
