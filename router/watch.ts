@@ -43,20 +43,27 @@ export function watchRoutes(text: string, table: RouteTable, options: WatchRoute
     const next = String(await readPlain(options.file, MAX_TABLE_BYTES))
     // The compiler blocks on the files that the table names, so files that do not answer now must not be read.
     const contents = await Promise.all(last.files.map(contentOf))
-    problem.clear()
-    if (closed || (!force && isSame(last, next, contents))) return
+    if (closed) return
+    if (!force && isSame(last, next, contents)) {
+      if (last.error !== undefined) throw last.error
+      problem.clear()
+      return
+    }
     let files: readonly string[] = []
+    let bad: unknown
     try {
       const read = options.parse(next, options.file)
       files = filesOf(read)
       options.onTable(read)
+      problem.clear()
     } catch (error) {
+      bad = error
       if (error instanceof RouteTableError) files = error.files
       throw error
     } finally {
       // What was read before the compiler read it: whatever has changed meanwhile is read once more.
       const before = new Map(last.files.map((file, i) => [file, contents[i]!]))
-      last = { text: next, files, contents: files.map(file => before.get(file) ?? contentNow(file)) }
+      last = { text: next, files, contents: files.map(file => before.get(file) ?? contentNow(file)), error: bad }
       watch(files)
     }
     logger.info({ file: options.file }, 'routes reloaded')
@@ -88,6 +95,8 @@ interface Version {
   readonly text: string
   readonly files: readonly string[]
   readonly contents: readonly string[]
+  /** Why it is not in force, if it is not. */
+  readonly error?: unknown
 }
 
 function versionOf(text: string, files: readonly string[]): Version {

@@ -38,7 +38,7 @@ type TlsBasics = Pick<
   'key' | 'cert' | 'ca' | 'requestCert' | 'rejectUnauthorized' | 'minVersion' | 'secureOptions'
 >
 
-/** Certificate and key in PEM, and other options of `node:tls`. */
+/** Certificate and key in PEM, and these of the other options of `node:tls`. */
 export interface TlsMaterial extends TlsBasics {
   /** An OCSP response in DER, for callers that ask for it (RFC 6066, section 8). */
   readonly ocsp?: Buffer | undefined

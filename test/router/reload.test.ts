@@ -127,6 +127,26 @@ describe('a routes file that changes', () => {
     expect(await body()).toBe('no')
   })
 
+  it('to the same invalid one is logged again if the file was missing meanwhile', async () => {
+    const file = join(folder, 'routes.yaml')
+    await writeFile(file, yaml(one.url))
+    const { logger, until } = watchedLogger()
+    running = await serveRouter({ port: 0, routes: { file }, logger })
+    const err = { message: expect.stringContaining('unknown key "mtach"') }
+    const other = join(folder, 'other.yaml')
+    for (const gone of [false, true]) {
+      if (gone) {
+        const missing = until('bad routes file; the old routes stay in force')
+        await rm(file)
+        expect(await missing).not.toMatchObject({ err })
+      }
+      await writeFile(other, yaml(two.url).replace('match', 'mtach'))
+      const refused = until('bad routes file; the old routes stay in force')
+      await rename(other, file)
+      expect(await refused).toMatchObject({ err })
+    }
+  })
+
   it('that is invalid at the start keeps the service from starting', async () => {
     const file = join(folder, 'routes.yaml')
     await expect(serveRouter({ port: 0, routes: { file } })).rejects.toThrow(`cannot read ${file} (ENOENT)`)
@@ -143,7 +163,7 @@ describe('reload with a table', () => {
   })
 
   it.each([
-    [[], 'must be a map'],
+    [[], 'must be an object'],
     [{}, 'routes: is missing'],
     [{ routes: {} }, 'routes: must be a list'],
   ])('names what is not a table: %j', async (given, why) => {

@@ -417,6 +417,7 @@ test('C7: serveRouter with other certificates, too', async () => {
   const service = await serveRouter({ routes, port: 0 })
   open.push(() => service.close())
   expect(() => service.setTls({ ca: '' })).toThrow('tls.ca has no readable certificate')
+  expect(() => service.setTls({ ...tls, Ca: '' } as never)).toThrow('tls.Ca is unknown: did you mean ca?')
 })
 
 test.each<[string, string, () => unknown]>([
