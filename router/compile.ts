@@ -1,6 +1,6 @@
 /** Compiles a route table into a {@link CompiledTable}. It checks everything, and reports all problems at once. */
 import { parseCidrs } from '../protocol/base/address.ts'
-import { isFieldValue, isToken } from '../protocol/http/headers.ts'
+import { isAuthority, isFieldValue, isToken } from '../protocol/http/headers.ts'
 import { isMethod } from '../protocol/http/methods.ts'
 import { checkPublished, compileCors } from './compile-cors.ts'
 import { compileHeaders, isAlwaysRemoved } from './compile-headers.ts'
@@ -87,6 +87,7 @@ function compileRoute(
   const hosts = (route.match.hosts ?? []).map(host => host.toLowerCase())
   hosts.forEach((host, i) => {
     if (!HOST.test(host)) report(['match', 'hosts', i], 'must be a host name or *.name, without a port')
+    else if (!isAuthority(host.replace('*.', ''))) report(['match', 'hosts', i], 'must be an address as URLs spell it')
   })
   return {
     name: route.name,

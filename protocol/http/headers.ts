@@ -11,7 +11,9 @@ const SHORT_CHARS = 64
 const BAD_PATH = /[^\x21-\x22\x24-\x7e]/
 /** A port is at most 65535. `URL` takes no other, so what is behind us might fail. */
 const PORT = '[0-5]?[0-9]{0,4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5]'
-const AUTHORITY = new RegExp(`^(?:[\\w-]+(?:\\.[\\w-]+)*\\.?|\\[[0-9A-Fa-f:.]{2,45}\\])(?::(?:${PORT}))?$`)
+/** A host whose last label begins with a digit is captured, as one in brackets is: it may be an address. */
+const HOST = '(?:[\\w-]+\\.)*[A-Za-z_-][\\w-]*\\.?|([\\w-]+(?:\\.[\\w-]+)*\\.?|\\[[0-9A-Fa-f:.]{2,45}\\])'
+const AUTHORITY = new RegExp(`^(?:${HOST})(?::(?:${PORT}))?$`)
 
 /** Fields that belong to one hop, whether or not `Connection` names them (RFC 9110 section 7.6.1). */
 const HOP_BY_HOP: ReadonlySet<string> = new Set([
@@ -80,9 +82,15 @@ export function plainNumber(text: string): number {
 /**
  * Host with an optional port, no user info; at most 255 characters. A name has letters, digits, `-` and `_` between single dots. What else
  * RFC 3986 section 3.2.2 allows is not read alike by all software: in `X-Forwarded-Host` and `Forwarded`, a comma would begin another host.
+ * Nor are addresses: `URL` reads `10.7` as `10.0.0.7`. So they are spelled as `URL` spells them, in either case.
  */
 export function isAuthority(text: string): boolean {
-  return text.length <= 255 && AUTHORITY.test(text)
+  const match = text.length <= 255 ? AUTHORITY.exec(text) : null
+  return match !== null && (match[1] === undefined || isAsRead(match[1]))
+}
+
+function isAsRead(host: string): boolean {
+  return URL.parse(`http://${host}`)?.hostname === host.toLowerCase()
 }
 
 /** Removes an empty port, which means the default one (RFC 3986 section 3.2.3). Not all software reads `name:` that way. */

@@ -171,6 +171,13 @@ describe('hosts', () => {
     expect(lead(addresses, '[::1]:8080/')).toBe('six')
     expect(lead(addresses, '127.0.0.1:8080/')).toBe('four')
   })
+
+  it.each(['10.7', '0xa.0.0.7', '1.2.3.999', '[fd00:0::7]', '[:::::]', '*.10'])(
+    'but not %s, which no request has',
+    host => {
+      expect(() => tableOf({ address: { hosts: [host], path: '/' } })).toThrow('must be an address as URLs spell it')
+    },
+  )
 })
 
 describe('headers', () => {

@@ -6,13 +6,14 @@
  */
 
 import { SallyportError, toSallyportError } from '../../base/errors.ts'
-import { endFor, type Failing, logDefect, stepOf } from '../../base/guard.ts'
+import { discarding, endFor, type Failing, logDefect, stepOf } from '../../base/guard.ts'
 import { exchangeIdText } from '../../base/ids.ts'
 import { type Logger, noLogger } from '../../base/log.ts'
 import { ProtocolError } from '../../base/protocol-error.ts'
 import type { HeaderList, HttpRequest, RequestSink, ResponseHead, ResponseSink } from '../../exchange.ts'
 import { getHeader, isAuthority, isPath, remembering } from '../../http/headers.ts'
 import { isMethod } from '../../http/methods.ts'
+import { answerProblem } from '../../http/problem.ts'
 import { MessageDecoder, type MessageVisitor } from '../bhttp/decoder.ts'
 import { RESPONSE_START, responseHeadText } from '../bhttp/encode.ts'
 import { checkFields, contentLength, MAX_FIELDS, MAX_HEAD_BYTES } from '../bhttp/fields.ts'
@@ -58,6 +59,11 @@ export type ExchangeHandler = (
  */
 export function acceptExchange(stream: Stream, onExchange: ExchangeHandler, logger: Logger = noLogger): void {
   stream.handler = new AcceptedExchange(stream, onExchange, logger)
+}
+
+const answerBadRequest: ExchangeHandler = (_preamble, request, response) => {
+  answerProblem(response, request, new SallyportError('bad-request'))
+  return discarding(response)
 }
 
 const isHost = remembering(isAuthority)
@@ -128,15 +134,15 @@ class AcceptedExchange implements ResponseSink, StreamHandler, MessageVisitor, F
   request(method: string, scheme: string, authority: string, path: string, headers: HeaderList): number {
     const preamble = this.#preamble!
     this.#stream.paidBy(preamble.runtime, preamble.callerAddress)
-    if (!isMethod(method) || method === 'CONNECT') throw new ProtocolError('malformed method')
     if (scheme !== preamble.callerScheme) throw new ProtocolError('the scheme is not that of the preamble')
-    if (!isHost(authority)) throw new ProtocolError('malformed authority')
     if (!isPath(path)) throw new ProtocolError('malformed path')
     const announced = contentLength(headers)
     if (announced !== -1 && announced !== preamble.bodyBytes)
       throw new ProtocolError('two different lengths of the body')
     this.#checkKind(method, preamble.bodyBytes, headers)
-    this.#handOver(preamble, {
+    // An older server may take others from its callers.
+    const isValid = isMethod(method) && method !== 'CONNECT' && isHost(authority)
+    this.#handOver(isValid ? this.#onExchange : answerBadRequest, preamble, {
       method,
       authority,
       path,
@@ -164,9 +170,9 @@ class AcceptedExchange implements ResponseSink, StreamHandler, MessageVisitor, F
     this.#decoder.raw()
   }
 
-  #handOver(preamble: Preamble, request: HttpRequest): void {
+  #handOver(onExchange: ExchangeHandler, preamble: Preamble, request: HttpRequest): void {
     this.unbegun = false
-    const sink = this.#onExchange(preamble, request, this)
+    const sink = onExchange(preamble, request, this)
     if (typeof sink === 'string') {
       if (!this.#over) this.#refuse(sink)
       return

@@ -15,6 +15,8 @@ import {
   stripRequestTrailers,
   stripResponseTrailers,
 } from '../../../protocol/http/headers.ts'
+import { Random } from '../../fuzz/random.ts'
+import { firstSeed } from '../../support/seed.ts'
 
 describe('grammar', () => {
   test('tokens', () => {
@@ -55,6 +57,47 @@ describe('grammar', () => {
     ]) {
       expect(isAuthority(bad)).toBe(false)
     }
+  })
+  test('a host is one that URL reads as it is written', () => {
+    const labels = [
+      'a',
+      'B',
+      '_',
+      '-',
+      '0',
+      '7',
+      '10',
+      '010',
+      '255',
+      '256',
+      '999',
+      '65536',
+      '167772167',
+      '0x',
+      '0xA',
+      '0xg',
+      '1x',
+    ]
+    const groups = ['', '', '0', '00', '1', '7', 'fd00', 'FD00', 'ffff', '10000', 'g', '10.0.0.7', '10.7']
+    const random = new Random(String(firstSeed()))
+    const some = (most: number, parts: readonly string[], sign: string) =>
+      Array.from({ length: 1 + random.int(most) }, () => random.pick(parts)).join(sign)
+    const isAsRead = (host: string) => URL.parse(`http://${host}`)?.hostname === host.toLowerCase()
+    const hosts = [
+      '[fd00::7]',
+      '[FD00::7]',
+      '10.0.0.7',
+      '10.0.0.7.',
+      '[fd00:0::7]',
+      '[::ffff:1.2.3.4]',
+      '[:::::]',
+      '1.2.3.999',
+    ]
+    for (let i = 0; i < 20_000; i++) {
+      hosts.push(random.oneIn(2) ? `[${some(9, groups, ':')}]` : some(5, labels, '.') + random.pick(['', '.']))
+    }
+    expect(hosts.filter(host => isAuthority(host) !== isAsRead(host))).toEqual([])
+    expect(hosts.slice(0, 8).map(isAuthority)).toEqual([true, true, true, ...Array(5).fill(false)])
   })
   test('a port is one that exists', () => {
     const ports = Array.from({ length: 100_000 }, (_, port) => port)

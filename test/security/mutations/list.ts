@@ -311,7 +311,18 @@ export const MUTATIONS: readonly Mutation[] = [
   },
   {
     defence: 'the grammar of an authority',
-    edits: [['protocol/http/headers.ts', 'return text.length <= 255 && AUTHORITY.test(text)', 'return true']],
+    edits: [
+      [
+        'protocol/http/headers.ts',
+        'return match !== null && (match[1] === undefined || isAsRead(match[1]))',
+        'return match !== undefined',
+      ],
+    ],
+    tests: HTTP1,
+  },
+  {
+    defence: 'the spelling of an address',
+    edits: [['protocol/http/headers.ts', ' && (match[1] === undefined || isAsRead(match[1]))', '']],
     tests: HTTP1,
   },
   {

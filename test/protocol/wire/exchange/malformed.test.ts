@@ -1,6 +1,6 @@
 /** What a hostile peer can put on a stream: it ends that stream, and the session goes on. */
 import fc from 'fast-check'
-import { describe, expect, test } from 'vitest'
+import { describe, expect, test, vi } from 'vitest'
 import { noLogger } from '../../../../protocol/base/log.ts'
 import {
   messageEndText,
@@ -67,12 +67,7 @@ describe('an unreadable request is refused unprocessed', () => {
     ['a preamble without entries', '\x01\x00', 'malformed'],
     ['a head that ends before its time', preamble() + head().slice(0, -2), 'malformed'],
     ['HTTP/1.1 text', `${preamble()}GET / HTTP/1.1\r\nHost: a\r\n\r\n`, 'malformed'],
-    ['no method', preamble() + head({ method: '' }), 'malformed'],
-    ['a method that is no token', preamble() + head({ method: 'GE T' }), 'malformed'],
-    ['CONNECT', preamble() + head({ method: 'CONNECT' }), 'malformed'],
     ['another scheme', preamble({ callerScheme: 'http' }) + head(), 'malformed'],
-    ['no authority', preamble() + head({ authority: '' }), 'malformed'],
-    ['user info in the authority', preamble() + head({ authority: 'u@a' }), 'malformed'],
     ['a path without a slash', preamble() + head({ path: 'x' }), 'malformed'],
     ['a space in the path', preamble() + head({ path: '/a b' }), 'malformed'],
     ['CR LF in the path', preamble() + head({ path: '/a\r\nx: y' }), 'malformed'],
@@ -95,6 +90,24 @@ describe('an unreadable request is refused unprocessed', () => {
     })
     expect(await speak(server, text)).toEqual(refused(code))
     expect(begun).toBe(0)
+    await new Promise(done => server.ping(done))
+    expect([server.closed, client.closed, client.streams, client.bufferedBytes]).toEqual([false, false, 0, 0])
+  })
+
+  test.each([
+    ['no method', preamble() + head({ method: '' }) + messageEndText([])],
+    ['a method that is no token', preamble() + head({ method: 'GE T' }) + messageEndText([])],
+    ['CONNECT', preamble() + head({ method: 'CONNECT' }) + messageEndText([])],
+    ['no authority', preamble() + head({ authority: '' }) + messageEndText([])],
+    ['user info in the authority', preamble() + head({ authority: 'u@a' }) + messageEndText([])],
+    ['an address that URL reads otherwise', preamble() + head({ authority: '10.7' }) + messageEndText([])],
+    ['the same for an upgrade', preamble({ kind: 2 }) + head({ authority: '10.7' })],
+  ])('%s, which an older server may take, is answered with 400', async (_, text) => {
+    const onExchange = vi.fn<ExchangeHandler>()
+    const { server, client } = tunnel(onExchange)
+    const { answer, ended } = await speak(server, text)
+    expect(answer).toContain('"code":"bad-request"')
+    expect([answer[0], ended, onExchange.mock.calls]).toEqual(['\x01', 'end', []])
     await new Promise(done => server.ping(done))
     expect([server.closed, client.closed, client.streams, client.bufferedBytes]).toEqual([false, false, 0, 0])
   })
