@@ -78,12 +78,15 @@ export class TokenKeeper {
    * source fails or is late, the current one is used to its end.
    */
   async get(): Promise<string> {
-    const nowMs = this.#nowMs()
-    const isGood = this.#token !== undefined && !this.#refused && nowMs < (this.expiresMs ?? Number.POSITIVE_INFINITY)
-    if (isGood && nowMs < this.#renewMs()) return this.#token!
+    if (this.#isGood && this.#nowMs() < this.#renewMs()) return this.#token!
     const fetching = this.#fetch()
-    if (!isGood) return await fetching
-    return await withDeadline(FRESH_WAIT_MS, fetching).catch(() => this.#token!)
+    if (!this.#isGood) return await fetching
+    await withDeadline(Math.min(FRESH_WAIT_MS, this.expiresMs! - this.#nowMs()), fetching).catch(() => {})
+    return this.#isGood ? this.#token! : await fetching
+  }
+
+  get #isGood(): boolean {
+    return this.#token !== undefined && !this.#refused && this.#nowMs() < (this.expiresMs ?? Number.POSITIVE_INFINITY)
   }
 
   /**
@@ -160,6 +163,9 @@ export class TokenKeeper {
     const token = checkToken(
       typeof source === 'string' ? source : await withDeadline(SOURCE_TIMEOUT_MS, askFor(source)),
     )
+    if (this.#isGood && this.#nowMs() >= (expiryOf(token) ?? Number.POSITIVE_INFINITY)) {
+      throw new Error('the token source returned a token that has expired')
+    }
     this.#take(token)
     return token
   }

@@ -159,12 +159,16 @@ describe('TokenKeeper', () => {
     ['answers', 'is in its last third', 250_000, 'another', 0],
     ['answers', 'was refused', 100_000, 'another', 0],
     ['answers', 'has expired', 300_000, 'another', 0],
+    ['is late', 'is about to expire', 299_500, LATE, 10],
+    ['returns one that has expired', 'is in its last third', 250_000, 'the same', 0],
+    ['returns one that has expired', 'was refused', 250_000, 'another', 0],
   ])('if the source %s and the token %s', async (source, token, atMs, outcome, waitedS) => {
     const first = fresh(300)
     const answers: Record<string, () => string | Promise<string>> = {
       fails: () => Promise.reject(new Error(FAILED)),
       'is late': () => new Promise(() => {}),
       answers: () => fresh(900),
+      'returns one that has expired': () => jwt(START_MS / 1000 - 600, 300),
     }
     let ask: () => string | Promise<string> = () => first
     const { keeper } = keep(() => ask())

@@ -31,10 +31,10 @@ export function brokenUpstream(message: string): SallyportError {
 
 /**
  * Whether an answer that comes instead of a 100 says that the body is not wanted (RFC 9110 section 10.1.1). An upstream that begins a long
- * answer may read the body for the rest of it, even if it says that it closes the connection then, as Go's does.
+ * answer may read the body for the rest of it, even if it says that it closes the connection then, as Go's does. A redirect wants it elsewhere.
  */
 export function refusesRest(status: number, bodyBytes: number): boolean {
-  return status >= 400 || bodyBytes === 0
+  return status >= 300 || bodyBytes === 0
 }
 
 /** What the exchange needs from its connection. */

@@ -475,12 +475,16 @@ describe('E8: expectations', () => {
     expect(response.informed).toEqual([[100, []]])
   })
 
-  test('a final answer instead: nothing of the body goes out', async () => {
+  test.each([
+    ['401 Unauthorized', ''],
+    ['307 Temporary Redirect', 'elsewhere'],
+    ['200 OK', ''],
+  ])('%s instead: nothing of the body goes out', async (status, content) => {
     const { connection, peer } = await startConnection()
     const response = new Response()
     const sink = connection.send(expecting, response)
     await peer.saying('\r\n\r\n')
-    peer.send('HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n')
+    peer.send(`HTTP/1.1 ${status}\r\nContent-Length: ${content.length}\r\n\r\n${content}`)
     await response.over()
     sink.requestData(Buffer.from('hi'))
     expect(response).toMatchObject({ informed: [], taken: 2 })
