@@ -759,7 +759,7 @@ test.each<[AccessOptions | AccessOptions[], string]>([
   [{}, 'nobody would be checked'],
   [{ open: ['/a'] }, 'nobody would be checked'],
   [{ jwt: { jwks: { file: 'x' }, audience: 'sallyport' } }, 'must differ from auth.audience'],
-  [{ clientCa: 'x' }, 'needs public.tls'],
+  [{ clientCa: 'x' }, 'access.clientCa has no readable certificate'],
   [{ forwardAuth: { url: 'ftp://x' } }, 'http or https'],
   [{ forwardAuth: { url: 'http://x', headers: ['x-forwarded-user'] } }, 'ours to set'],
   [{ forwardAuth: { url: 'http://x', headers: ['Content-Length'] } }, 'ours to set'],
@@ -770,4 +770,9 @@ test.each<[AccessOptions | AccessOptions[], string]>([
   [{ ...ANYBODY, runtimes: [] }, 'access.runtimes is empty: nobody would be checked'],
 ])('%j is refused: %s', async (options, message) => {
   await expect(startServer({ access: options })).rejects.toThrow(message)
+})
+
+test('clientCa without TLS at the edge is refused', async () => {
+  const { certificate } = await createAuthority()
+  await expect(startServer({ access: { clientCa: certificate } })).rejects.toThrow('needs public.tls')
 })

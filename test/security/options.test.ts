@@ -177,7 +177,7 @@ test.each<[string, () => unknown]>([
   expect(call).toThrow(new TypeError(`${name} must be a function, not number`))
 })
 
-const inbox = { url: 'sqlite:/nowhere' }
+const inbox = { url: 'sqlite:/dev/null/a' }
 const jwt = { jwks: { keys: [] }, audience: 'callers' }
 const forwardAuth = { url: 'http://127.0.0.1:1' }
 
@@ -297,7 +297,7 @@ test('C7: createToken refuses what it does not know, and no time', async () => {
 })
 
 test('C7: writeFiles refuses what it does not know', async () => {
-  const file = { path: '/nowhere/a', text: '', secret: true }
+  const file = { path: '/dev/null/a', text: '', secret: true }
   await expect(writeFiles([file], { forced: true } as object)).rejects.toThrow('forced is unknown: did you mean force?')
   await expect(writeFiles([{ ...file, secret: 'no' as never }])).rejects.toThrow('secret must be true or false')
 })
@@ -314,7 +314,7 @@ const TAKEN: [group: string, take: (more: object) => unknown][] = [
   ['tls.', more => serveRouter({ routes, port: 0, tls: { ...tls, ...more } })],
   ['', more => createToken({ key, runtime: 'demo', ...more })],
   ['', more => writeFiles([], more)],
-  ['', more => writeFiles([{ path: '/nowhere/a', text: '', secret: true, ...more }])],
+  ['', more => writeFiles([{ path: '/dev/null/a', text: '', secret: true, ...more }])],
   ['', more => store().add({ runtime: 'demo', ...more })],
 ]
 

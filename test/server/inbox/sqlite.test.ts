@@ -273,7 +273,8 @@ test('a disk without enough free space: new webhooks do not block what settles o
     tight.apply({ op: 'drop', id: 'b' }),
   ]
   const ended = await Promise.all(together.map(each => each.catch(({ kind }: { kind: string }) => kind)))
-  expect(ended).toEqual(['full', { status: 'done', id: 'a' }, 'full', { status: 'done', id: 'b' }])
+  const dropped = { state: 'waiting', reason: '' }
+  expect(ended).toEqual(['full', { status: 'done', id: 'a' }, 'full', { status: 'done', id: 'b', dropped }])
   expect(tight.stats().open).toBe(true)
 })
 
