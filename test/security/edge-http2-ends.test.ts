@@ -3,7 +3,9 @@
  * security.md, H6 and E16 at the edge over HTTP/2: whatever ends a stream, in every state of its exchange and in either
  * order with our own actions, ends that exchange once, and nobody else's.
  */
+import { once } from 'node:events'
 import { connect as connectHttp2 } from 'node:http2'
+import { type AddressInfo, createServer, type Socket } from 'node:net'
 import { afterEach, describe, expect, test } from 'vitest'
 import { SallyportError } from '../../protocol/base/errors.ts'
 import {
@@ -14,6 +16,8 @@ import {
   type RequestSink,
   type ResponseSink,
 } from '../../protocol/exchange.ts'
+import { ConnectionSet } from '../../protocol/http/connection-set.ts'
+import { serveHttp2 } from '../../protocol/http/http2/server-session.ts'
 import { type Listener, listen } from '../../protocol/http/listener.ts'
 import { call, ok, type RawPeer } from '../protocol/http/http1/raw.ts'
 import { END_HEADERS, END_STREAM, field, frame, framesOf, head, PREFACE, TYPE } from '../support/http2-frames.ts'
@@ -370,6 +374,94 @@ describe.each(Object.keys(STATES))('H6, E16: %s', name => {
 async function over(one: Upstream): Promise<void> {
   await eventually(() => expect(one.over).toBe(true))
 }
+
+const HALVES = ['open', 'ended', 'reset'] as const
+const UNWANTED = [true, false].flatMap(raw =>
+  [true, false].flatMap(ours =>
+    [true, false].flatMap(rest =>
+      HALVES.map(theirs => [raw ? 'a WebSocket' : 'a request', ours, rest, theirs] as const),
+    ),
+  ),
+)
+
+/** A request or a WebSocket whose upstream end takes nothing at first, and a caller that answers pings. */
+async function startUntaken(isRaw: boolean) {
+  const connections = new ConnectionSet(10)
+  const told: string[] = []
+  const one = { bytes: 0, takes: false, response: undefined as unknown as ResponseSink }
+  const handler: Handler = (_request, response) => {
+    one.response = response
+    setImmediate(() =>
+      response.responseHead({ status: isRaw ? 101 : 200, headers: [], bodyBytes: isRaw ? 0 : BODY_UNKNOWN }),
+    )
+    return {
+      requestData: ({ length }) => {
+        one.bytes += length
+        if (one.takes) response.requestConsumed(length)
+      },
+      requestEnd: () => void told.push('ended'),
+      requestAbort: () => void told.push('aborted'),
+      responseConsumed: () => {},
+    }
+  }
+  const limits = { bufferBytes: 16_384 }
+  const server = createServer(socket => void serveHttp2(socket as Socket, { handler, connections, limits }))
+  server.listen(0, '127.0.0.1')
+  open.push(() => server.close())
+  await once(server, 'listening')
+  const peer = await call((server.address() as AddressInfo).port)
+  open.push(() => peer.socket.destroy())
+  const pings = (flags: number) =>
+    framesOf(Buffer.from(peer.text, 'latin1')).filter(frame => frame.type === TYPE.ping && frame.flags === flags)
+  let ponged = 0
+  peer.socket.on('data', () => {
+    for (const { payload } of pings(0).slice(ponged)) peer.send(frame(TYPE.ping, 1, 0, payload))
+    ponged = pings(0).length
+  })
+  /** Until everything that was sent has been handled. */
+  const handled = async () => {
+    const before = pings(1).length
+    peer.send(frame(TYPE.ping, 0, 0, Buffer.alloc(8)))
+    await peer.until(() => pings(1).length > before)
+  }
+  peer.send(Buffer.concat([PREFACE, frame(TYPE.settings, 0, 0), frame(TYPE.settings, 1, 0)]))
+  return { peer, one, told, handled, unread: connections.unread }
+}
+
+describe('H6: once nobody takes the rest, nothing is left', () => {
+  test.each(UNWANTED)(
+    '%s, our half ended: %s, bytes wait: %s, its caller has it %s',
+    async (kind, ours, rest, theirs) => {
+      for (const way of ['unwanted', 'closed']) {
+        const { peer, one, told, handled, unread } = await startUntaken(kind === 'a WebSocket')
+        peer.send(kind === 'a WebSocket' ? connectHead() : headers('POST'))
+        await peer.until(() => answered({ peer } as Scene))
+        if (rest) {
+          peer.send(data(30_000))
+          await eventually(() => expect(one.bytes).toBeGreaterThan(0))
+        }
+        if (ours) one.response.responseEnd([])
+        await handled()
+        if (theirs === 'ended') peer.send(frame(TYPE.data, END_STREAM, 1))
+        if (theirs === 'reset') peer.send(frame(TYPE.reset, 0, 1, number(8)))
+        await handled()
+        if (way === 'unwanted') {
+          one.response.unwanted?.()
+          // Before our half has ended, what it sends is still wanted.
+          if (ours) await eventually(() => expect(unread.usedBytes).toBe(0))
+        }
+        peer.socket.destroy()
+        await peer.close()
+        // What a caller had sent completely is still passed on.
+        one.takes = true
+        one.response.requestConsumed(one.bytes)
+        await eventually(() => expect([way, unread.usedBytes, told.length > 0]).toEqual([way, 0, true]))
+        expect(told.filter(what => what === 'aborted').length).toBeLessThan(2)
+        expect(told.filter(what => what === 'ended').length).toBeLessThan(2)
+      }
+    },
+  )
+})
 
 describe('H6, E16: through a tunnel', () => {
   afterEach(async () => {

@@ -9,9 +9,11 @@ import { listen } from '../../protocol/http/listener.ts'
 import { call, ok, type RawPeer, recorder, type Seen } from '../protocol/http/http1/raw.ts'
 import { unhurried } from '../support/busy.ts'
 import {
+  bytes,
   END_HEADERS,
   END_STREAM,
   type Fields,
+  type Frame,
   field,
   frame,
   framesOf,
@@ -350,6 +352,62 @@ describe('H2: DATA that carries nothing, whatever its stream is', () => {
     },
     20_000,
   )
+})
+
+describe('H2: trailers, whatever their stream is', () => {
+  const pseudo: Fields = [
+    [':method', 'CONNECT'],
+    [':protocol', 'websocket'],
+    [':scheme', 'http'],
+    [':path', '/attack'],
+    [':authority', 'a'],
+    ['sec-websocket-version', '13'],
+  ]
+  const socket = headers(1, pseudo, END_HEADERS)
+  const post = (...more: [string, string][]) => frame(TYPE.headers, END_HEADERS, 1, head('POST', ...more))
+  const isType = (wanted: number) => (one: Frame) => one.type === wanted
+  const isEnd = ({ type, flags }: Frame) => type <= TYPE.headers && (flags & END_STREAM) !== 0
+  const raw = ({ response }: Seen) => response.responseHead({ status: 101, headers: [], bodyBytes: 0 })
+  const endedSocket = (seen: Seen) => {
+    raw(seen)
+    seen.response.responseEnd([])
+  }
+  const longAnswer = (seen: Seen) => ok(seen.response, 'x'.repeat(100_000))
+  /** What comes before, what we do, and what the caller gets then. */
+  const STREAMS: Record<string, [before: Buffer, act: (seen: Seen) => void, answer: (one: Frame) => boolean]> = {
+    'of which the answer is to come': [post(), () => {}, isType(TYPE.settings)],
+    'whose answer came first, and which waits for a pong': [post(), ({ response }) => ok(response), isType(TYPE.ping)],
+    'whose answer came first, and waits for its caller': [post(), longAnswer, isType(TYPE.data)],
+    'that is answered, and announced no body': [post(['content-length', '0']), ({ response }) => ok(response), isEnd],
+    'that is a WebSocket before its 101': [socket, () => {}, isType(TYPE.settings)],
+    'that is a WebSocket': [socket, raw, isType(TYPE.headers)],
+    'that is a WebSocket, of which we have ended our half': [socket, endedSocket, isEnd],
+    'that has ended': [frame(TYPE.headers, END_HEADERS | END_STREAM, 1, head()), () => {}, isType(TYPE.settings)],
+    'that its caller has reset': [bytes(post(), reset(1)), () => {}, isType(TYPE.settings)],
+    'that we have reset': [bytes(post(), frame(TYPE.window, 0, 1, uint32(0))), () => {}, isType(TYPE.reset)],
+  }
+  const large: Fields = [['x', 'y'.repeat(3900)]]
+  const TRAILERS: [string, (flags: number) => Buffer][] = [
+    ['whole', flags => headers(1, [['x', 'y']], flags)],
+    ['too large', flags => headers(1, large, flags)],
+  ]
+
+  test.each(Object.keys(STREAMS))('H2: on a stream %s: bounded with every flag, and the session closes', async name => {
+    const [before, act, answer] = STREAMS[name]!
+    const floods = TRAILERS.flatMap(([what, make]) =>
+      [END_HEADERS, END_HEADERS | END_STREAM].map(async flags => {
+        const limits = { http2ResetBurst: 1000, headBytes: 1000 }
+        const { peer, canary } = await startWithPeer(seen => setImmediate(act, seen), limits)
+        peer.send(before)
+        await peer.until(text => framesOf(Buffer.from(text, 'latin1')).some(answer))
+        const many = Buffer.concat(Array<Buffer>(100).fill(make(flags)))
+        const sent = await flood(peer, 20_000, () => many)
+        expect([what, flags, sent < 20_000]).toEqual([what, flags, true])
+        expect(await canary()).toBe('canary')
+      }),
+    )
+    await Promise.all(floods)
+  })
 })
 
 /** Waits for one more frame of a type; throws if the session ends instead. */

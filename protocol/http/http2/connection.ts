@@ -283,7 +283,7 @@ export class Http2Connection implements FrameReceiver, StreamHost, Http2SenderOw
     } else if (stream.remoteEnded) this.#streamError(stream, CODE.streamClosed, 'HEADERS behind the end')
     // What follows a request's head is trailers, which end it.
     else if (isLoop || (this.#isServer && !last)) this.#streamError(stream, CODE.protocol, 'a second head')
-    else if (tooLarge) stream.arrivedOverlong()
+    else if (tooLarge) stream.arrivedOverlong(last)
     else stream.arrivedFields(fields, last)
   }
 

@@ -158,6 +158,7 @@ export class Http2ServerExchange implements ResponseSink, Http2StreamOwner {
   }
 
   overlong(): void {
+    if (this.request.upgrade) throw new MalformedError('a second head of a WebSocket')
     this.#refuse(new SallyportError('head-too-large', 'trailers'))
   }
 
@@ -348,8 +349,8 @@ export class Http2ServerExchange implements ResponseSink, Http2StreamOwner {
   }
 
   finished(): void {
-    // What the caller of a WebSocket has sent completely is still passed on. `ended` follows.
-    if (this.#raw && !this.#requestEnded) return
+    // What the caller of a WebSocket has sent completely is still passed on, unless nobody wants it. `ended` follows.
+    if (this.#raw && !this.#requestEnded && !this.#cutsRequest) return
     if (this.#stream.closed) this.#gone()
     else if (this.#cutsRequest) {
       this.#releaseUnsent()

@@ -349,13 +349,18 @@ export class Http2Stream implements Failing {
     if (last) this.arrivedEnd()
   }
 
-  /** Trailers or the head of an answer that are too large. */
-  arrivedOverlong(): void {
+  /** Trailers or the head of an answer that are too large. They still end the peer's half, so that no more can follow. */
+  arrivedOverlong(last: boolean): void {
     if (this.owner === undefined) this.reset(CODE.enhanceYourCalm)
+    else if (this.#use !== 'dropped') this.#tellOverlong(this.owner)
+    if (last) this.arrivedEnd()
+  }
+
+  #tellOverlong(owner: Http2StreamOwner): void {
     try {
-      this.owner?.overlong()
+      owner.overlong()
     } catch (error) {
-      this.owner?.threw(error)
+      owner.threw(error)
     }
   }
 
