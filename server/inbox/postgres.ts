@@ -8,6 +8,7 @@
  */
 import { randomUUID } from 'node:crypto'
 import type { QueryConfig, QueryResult, QueryResultRow } from 'pg'
+import { elapsedMs } from '../../protocol/base/elapsed.ts'
 import { starting } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
 import { within } from '../pause.ts'
@@ -110,7 +111,7 @@ export class PostgresStore extends GroupedStore {
   readonly #owned = new Map<string, boolean>()
   #connections: Connections | undefined
   #beatTimer: NodeJS.Timeout | undefined
-  /** Monotonic time of this process. */
+  /** By `elapsedMs`, as PostgreSQL counts on while this machine is suspended. */
   #leaseEndsMs = 0
   /** After an outage: until then, leases of other servers may look expired although they are alive. */
   #graceEndsMs = 0
@@ -134,7 +135,7 @@ export class PostgresStore extends GroupedStore {
       if (this.isOpen) this.#reload(this.#connections!)
     },
     // The renewal is answered behind the notifications of what was stored before it.
-    isLeaseOver: () => this.isOpen && performance.now() >= this.#leaseEndsMs,
+    isLeaseOver: () => this.isOpen && elapsedMs() >= this.#leaseEndsMs,
     waiting: async (runtime, lane) => {
       const [counted] = await this.#ask<{ messages: number }>(sql.WAITING, [runtime, lane])
       return counted!.messages
@@ -184,7 +185,7 @@ export class PostgresStore extends GroupedStore {
       for (const { runtime, lane } of owned.rows) this.#owned.set(keyOf(runtime, lane), false)
       const contents = await this.#contents(connections)
       // After an outage, we cannot know whether the other servers could renew their leases.
-      if (this.#opened++ > 0) this.#graceEndsMs = performance.now() + this.#leaseMs
+      if (this.#opened++ > 0) this.#graceEndsMs = elapsedMs() + this.#leaseMs
       return { open: true, contents, setAside: undefined }
     } catch (error) {
       if (this.#connections === connections) await this.#disconnect()
@@ -202,7 +203,7 @@ export class PostgresStore extends GroupedStore {
 
   /** Renews the lease, and schedules the next renewal. */
   async #beat(connections: Connections): Promise<void> {
-    const startedMs = performance.now()
+    const startedMs = elapsedMs()
     this.#keepAlive(connections)
     await connections.listener.query(sql.BEAT, [this.#server, this.#leaseMs])
     if (this.#connections !== connections) return
@@ -226,7 +227,7 @@ export class PostgresStore extends GroupedStore {
       await this.#beat(connections)
     } catch (error) {
       if (this.#connections !== connections) return
-      const isOver = performance.now() >= this.#leaseEndsMs
+      const isOver = elapsedMs() >= this.#leaseEndsMs
       if (isOver || endsConnection(error)) this.#broken(error as Error, connections)
       // Somebody has locked the table, for example. Until the lease ends, our lanes are still ours.
       else this.#scheduleBeat(connections)
@@ -235,7 +236,7 @@ export class PostgresStore extends GroupedStore {
 
   /** Throws once our lease has expired, since our lanes may belong to another server then. */
   #checkLease(): void {
-    if (performance.now() >= this.#leaseEndsMs) throw new StoreError('away', 'the lease of this server has expired')
+    if (elapsedMs() >= this.#leaseEndsMs) throw new StoreError('away', 'the lease of this server has expired')
   }
 
   // Notifications.
@@ -394,7 +395,7 @@ export class PostgresStore extends GroupedStore {
   }
 
   get #graceMs(): number {
-    return Math.max(0, Math.ceil(this.#graceEndsMs - performance.now()))
+    return Math.max(0, Math.ceil(this.#graceEndsMs - elapsedMs()))
   }
 
   /** Turns an error into a {@link StoreError}. If the writer or the listener broke, all are reopened, unless they were already. */
