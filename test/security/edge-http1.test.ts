@@ -80,7 +80,11 @@ describe('E1: lengths that could be read in two ways', () => {
     ["the embedder's server with a lenient parser", { insecureHTTPParser: true }],
   ])('E1: %s ends the connection behind each of them, too', async (_name, options) => {
     const { handler, seen } = recorder(({ response }) => ok(response))
-    const server = createServer(options, (_request, response) => response.end('not ours'))
+    const theirs: unknown[] = []
+    const server = createServer(options, ({ url }, response) => {
+      theirs.push(url)
+      response.end('not ours')
+    })
     onTestFinished(() => void server.close().closeAllConnections())
     const isOurs = (authority: string) => authority === HOST
     mount(server, { handler, serves: isOurs, logger: noLogger })
@@ -88,16 +92,18 @@ describe('E1: lengths that could be read in two ways', () => {
     await once(server, 'listening')
     for (const [name, attack] of [...LENGTHS, ...CODINGS.map(coding => [coding, coded(coding)] as const)]) {
       const caller = await call((server.address() as AddressInfo).port)
-      caller.send(attack)
+      // What follows at once may be part of the attack, and so is nobody's request.
+      caller.send(`${attack}GET /theirs HTTP/1.1\r\nHost: theirs\r\n\r\n`)
       await caller.until(text => text.includes('\r\n\r\n'))
       caller.send(CANARY)
       const text = await caller.end()
       const statuses = [...text.matchAll(/^HTTP\/1\.1 (400|501) /gm)].length
-      expect({ name, statuses, closes: /connection: close\r\n/i.test(text), seen }).toEqual({
+      expect({ name, statuses, closes: /connection: close\r\n/i.test(text), seen, theirs }).toEqual({
         name,
         statuses: 1,
         closes: true,
         seen: [],
+        theirs: [],
       })
       caller.socket.destroy()
     }

@@ -40,6 +40,7 @@ import { Informational } from '../informational.ts'
 import { DEFAULT_HTTP_LIMITS, type HttpLimits } from '../limits.ts'
 import { answerProblem } from '../problem.ts'
 import { FRAMING, fieldLines, statusLine } from './encode.ts'
+import { ignoreRest, type NodeSocket } from './ignore-rest.ts'
 import { addMount, FOLLOWED } from './mounts.ts'
 import { parseRequest } from './request-head.ts'
 import { serveHttp1 } from './server-connection.ts'
@@ -127,8 +128,10 @@ function serveRequest(
     const call = callOf(request, peerAddress, options)
     sink.connect(callHandler(options.handler, call, sink, options.logger), call.bodyBytes !== 0)
   } catch (error) {
-    // Nobody can know where a request with such a head ends.
+    // Nobody can know where a request with such a head ends, so what follows may be part of it.
     response.shouldKeepAlive = false
+    const { socket }: { socket: NodeSocket } = request
+    if (socket.parser) ignoreRest(socket)
     const about = { method: request.method ?? 'GET', requestId: '', headers: [] }
     answerProblem(sink, about, toSallyportError(error))
   }

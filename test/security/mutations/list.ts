@@ -178,7 +178,11 @@ export const MUTATIONS: readonly Mutation[] = [
   {
     defence: 'on attached servers, a refused head ends its connection',
     edits: [
-      ['protocol/http/http1/mount.ts', '    response.shouldKeepAlive = false\n    const about', '    const about'],
+      [
+        'protocol/http/http1/mount.ts',
+        '    response.shouldKeepAlive = false\n    const { socket }',
+        '    const { socket }',
+      ],
     ],
     tests: HTTP1,
   },
