@@ -30,6 +30,8 @@ interface AnnouncedRulesParts {
   readonly maxRuntimes?: number | undefined
   /** Ms since 1970. */
   readonly now: () => number
+  /** Rules that were announced before that are too old to be kept. */
+  since(): number
   /** Whether the runtime has a session, at any server. */
   isLive(runtime: string): boolean
   /** Whether it has one at this server. */
@@ -88,7 +90,7 @@ export class AnnouncedRules {
   readonly #maxRuntimes: number
   /** Those that were written longest ago come first. */
   readonly #byRuntime = new AgedMap<RuntimeRules>()
-  /** Stored rules without a valid MAC, by runtime. */
+  /** Stored rules without a valid MAC, or too old ones, by runtime. */
   #unproven = new Map<string, StoredRow>()
   /** What verifying the stored rules said, by runtime. */
   #verified = new Map<string, VerifiedRow>()
@@ -298,26 +300,29 @@ export class AnnouncedRules {
   }
 
   /**
-   * The stored rules, by runtime. Rules without a valid MAC are ignored, so nothing is kept for that runtime. A change of one runtime makes
-   * us read the rules of all, so only those that differ are verified again.
+   * The stored rules, by runtime. Rules without a valid MAC are ignored, so nothing is kept for that runtime. So are those that a sweep
+   * would delete if somebody had not put them back. A change of one runtime makes us read the rules of all, so only those that differ are
+   * verified again.
    */
   #trusted(stored: Contents['rules']): Map<string, StoredRow> {
-    const { mac, now, logger } = this.#parts
+    const { mac, logger } = this.#parts
     if (mac === undefined) return new Map(stored.map(row => [row.runtime, row]))
     const trusted = new Map<string, StoredRow>()
     const unproven = new Map<string, StoredRow>()
     const verified = new Map<string, VerifiedRow>()
-    const since = now() - RULES_MS
+    const since = this.#parts.since()
     for (const row of stored) {
       const { runtime, rules } = row
       const known = this.#verified.get(runtime)
       const { proven } = known?.stored === rules ? known : { proven: mac.verifiedRules(runtime, rules) }
       verified.set(runtime, { stored: rules, proven })
       if (proven !== undefined && proven.at >= since) trusted.set(runtime, { ...row, rules: proven.rules })
-      else unproven.set(runtime, row)
+      else {
+        unproven.set(runtime, row)
+        if (!this.#unproven.has(runtime)) logger.error({ runtime }, proven === undefined ? UNPROVEN_RULES : OLD_RULES)
+      }
     }
     this.#verified = verified
-    for (const runtime of unproven.keys()) if (!this.#unproven.has(runtime)) logger.error({ runtime }, UNPROVEN_RULES)
     this.#unproven = unproven
     return trusted
   }
@@ -382,6 +387,8 @@ function sealerOf(key: string | undefined, shared: boolean): ClientSealer | unde
 const RULES_NOT_WRITTEN = 'the rules of a runtime could not be written to the inbox'
 const TOO_MANY_RUNTIMES =
   'the inbox has the rules of too many runtimes: webhooks of those that were away longest are not stored'
+const OLD_RULES =
+  'the stored rules of a runtime are older than 30 days: its webhooks are not stored until its client connects again'
 const UNPROVEN_RULES =
   'the stored rules of a runtime have no valid MAC: its webhooks are not stored until its client connects again'
 

@@ -11,6 +11,7 @@ import type { Tracing } from '../../protocol/trace/sampling.ts'
 import type { InboxLimits } from '../limits.ts'
 import { AnnouncedRules, RULES_MS } from './announced-rules.ts'
 import { Capture, type CaptureReason } from './capture.ts'
+import { ClockDoubt } from './clock-doubt.ts'
 import { WebhookIntake } from './intake.ts'
 import { Lanes } from './lanes.ts'
 import { Ledger } from './ledger.ts'
@@ -67,14 +68,12 @@ export interface InboxStats {
   readonly dead: Readonly<Record<string, number>>
   /** Dead letters that were deleted early, because they were refused and others needed the room. */
   readonly evicted: number
-  /** Runtimes whose stored rules are ignored, because they have no valid MAC. */
+  /** Runtimes whose stored rules are ignored, because they have no valid MAC, or one that is too old. */
   readonly unprovenRules: number
   readonly refused: Readonly<Record<string, number>>
 }
 
 const SWEEP_MS = 30_000
-/** For how long nothing is deleted that only a clock which was set forward makes old. Somebody may set it back. */
-const DOUBT_MS = 3_600_000
 /** Each sweep scans the delivered webhooks. This many take a tenth of a second. */
 const MAX_DELIVERED = 200_000
 const NO_DEAD: Readonly<Record<string, number>> = { expired: 0, poison: 0, refused: 0, damaged: 0, 'bad-mac': 0 }
@@ -86,6 +85,7 @@ export class Inbox {
   announceAgain: (() => void) | undefined
   readonly #parts: InboxParts
   readonly #store: InboxStore
+  readonly #doubt: ClockDoubt
   readonly #ledger: Ledger
   readonly #lanes: Lanes
   readonly #intake: WebhookIntake
@@ -101,11 +101,6 @@ export class Inbox {
   }
   readonly #dead: Record<string, number> = { ...NO_DEAD }
   #deliver: Handler | undefined
-  /** How far the clock was ahead of the monotonic one at the last sweep. */
-  #offsetMs: number
-  /** How far it was set forward in the last hour, and when that ends. */
-  #aheadMs = 0
-  #doubtEndsMs = 0
 
   constructor(parts: InboxParts) {
     const { store, limits, logger, now, random = Math.random, tracing, mac } = parts
@@ -113,7 +108,7 @@ export class Inbox {
     const isHere = (runtime: string) => parts.isHere(runtime)
     this.#parts = parts
     this.#store = store
-    this.#offsetMs = now() - performance.now()
+    this.#doubt = new ClockDoubt(now, logger)
     this.#ledger = new Ledger(limits)
     this.#lanes = new Lanes({
       ...{ store, logger, now, random, lanesPerRuntime: limits.lanesPerRuntime, lanes: limits.lanes, isLive },
@@ -134,6 +129,7 @@ export class Inbox {
       ...{ store, mac, logger, now, isLive, isHere, maxAgeMs: limits.maxAgeMs, plaintext: parts.plaintext },
       isOvertaken: announced => parts.isOvertaken(announced, this.operations.shared),
       look: runtime => parts.look(runtime),
+      since: () => this.#doubt.before(RULES_MS),
     })
     if (mac !== undefined) mac.onChange = () => this.rules.retryUnproven()
     // A sweep may take longer than the time between two.
@@ -223,7 +219,7 @@ export class Inbox {
     if (!this.#store.stats().open) return
     for (let more = true; more; ) {
       const at = this.#parts.now()
-      const aheadMs = this.#aheadAt(at)
+      const aheadMs = this.#doubt.aheadMs(at)
       const ages = { deadMs: deadMs + aheadMs, deliveredMs: deliveredMs + aheadMs, rulesMs: RULES_MS + aheadMs }
       const swept = await this.#store.sweep(at, { ...ages, maxDelivered: MAX_DELIVERED })
       more = swept.more
@@ -244,22 +240,6 @@ export class Inbox {
     this.announceAgain?.()
     this.rules.refresh()
     await this.#refusedLetters.trimAll()
-  }
-
-  #aheadAt(at: number): number {
-    const nowMs = performance.now()
-    const setMs = at - nowMs - this.#offsetMs
-    this.#offsetMs += setMs
-    if (nowMs >= this.#doubtEndsMs) this.#aheadMs = 0
-    this.#aheadMs = Math.max(0, this.#aheadMs + Math.trunc(setMs))
-    if (setMs > SWEEP_MS) {
-      this.#doubtEndsMs = nowMs + DOUBT_MS
-      this.#parts.logger.warn(
-        { seconds: Math.trunc(setMs / 1000) },
-        'the clock was set forward: for an hour, the inbox deletes nothing that is old only since then',
-      )
-    }
-    return this.#aheadMs
   }
 
   async #count(): Promise<void> {

@@ -31,7 +31,7 @@ function make(logger: Logger = noLogger) {
   }
   const rules: AnnouncedRules = new AnnouncedRules({
     ...{ store: store as unknown as InboxStore, mac: undefined, maxAgeMs: 1e9, plaintext: true, logger },
-    ...{ maxRuntimes: MAX_RUNTIMES, now: () => clock.now, isLive: () => true, isHere: () => true },
+    ...{ maxRuntimes: MAX_RUNTIMES, now: () => clock.now, since: () => 0, isLive: () => true, isHere: () => true },
     isOvertaken: () => directory.overtaken,
     look: () => directory.asked++,
   })

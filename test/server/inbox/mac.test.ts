@@ -460,18 +460,24 @@ describe('rules that are read again', () => {
   const read = async (...runtimes: string[]) => {
     const { mac, file, close } = await makeMac(OURS)
     onTestFinished(close)
+    const logged: string[] = []
     const parts = {
       mac,
       maxAgeMs: RULES_MS,
       plaintext: true,
-      logger: noLogger,
+      logger: { ...noLogger, error: (_: object, text: string) => void logged.push(text) } as Logger,
       isLive: () => false,
       isHere: () => false,
       isOvertaken: () => false,
       look: () => {},
     }
     const clock = { now: RULES_MS }
-    const made = new AnnouncedRules({ ...parts, store: {} as InboxStore, now: () => clock.now })
+    const made = new AnnouncedRules({
+      ...parts,
+      store: {} as InboxStore,
+      now: () => clock.now,
+      since: () => clock.now - RULES_MS,
+    })
     const verified: string[] = []
     const verify = mac.verifiedRules.bind(mac)
     mac.verifiedRules = (runtime, stored) => {
@@ -491,7 +497,18 @@ describe('rules that are read again', () => {
       made.adopt(rows.map(row => ({ ...row, rules: Buffer.from(row.rules).toString() })))
       return verified
     }
-    return { mac, file, made, clock, verified, rowOf, known, adopt, rows: runtimes.map(name => rowOf(name, '/a')) }
+    return {
+      mac,
+      file,
+      made,
+      clock,
+      logged,
+      verified,
+      rowOf,
+      known,
+      adopt,
+      rows: runtimes.map(name => rowOf(name, '/a')),
+    }
   }
 
   test('only those that changed are verified', async () => {
@@ -512,13 +529,14 @@ describe('rules that are read again', () => {
     expect(adopt(rows)).toEqual(['two', 'three'])
   })
 
-  test('those that become too old are ignored, although they did not change', async () => {
-    const { rows, adopt, known, made, clock } = await read('demo')
+  test('those that become too old are ignored, although they did not change, and the log says why', async () => {
+    const { rows, adopt, known, made, clock, logged } = await read('demo')
     adopt(rows)
     clock.now += RULES_MS
     expect([adopt(rows), known('demo', '/a'), made.unproven]).toEqual([[], true, 0])
     clock.now++
     expect([adopt(rows), known('demo', '/a'), made.unproven]).toEqual([[], false, 1])
+    expect(logged).toEqual([expect.stringContaining('older than 30 days')])
   })
 
   test('with other secrets, all are verified', async () => {

@@ -1,8 +1,12 @@
 /** What a sweep asks of a store. */
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { afterEach, beforeEach, expect, onTestFinished, test, vi } from 'vitest'
 import { defaultsOf } from '../../../protocol/base/limit.ts'
 import { noLogger } from '../../../protocol/base/log.ts'
 import { Inbox } from '../../../server/inbox/inbox.ts'
+import { InboxMac } from '../../../server/inbox/mac.ts'
 import {
   type Filter,
   type Message,
@@ -12,6 +16,7 @@ import {
   type SweepResult,
 } from '../../../server/inbox/store.ts'
 import { INBOX, type InboxLimits } from '../../../server/limits.ts'
+import { EXCHANGE } from '../../support/ends.ts'
 import { MemoryDisk, MemoryInboxStore } from './memory-inbox-store.ts'
 import { append, message, NOW } from './messages.ts'
 
@@ -72,11 +77,16 @@ class Watched extends MemoryInboxStore {
 }
 
 /** A store in which two webhooks wait, in one lane, for a runtime without a session. */
-async function start({ isShared = false, limits = {} as Partial<InboxLimits>, isLive = (): boolean => false } = {}) {
+async function start({
+  isShared = false,
+  limits = {} as Partial<InboxLimits>,
+  isLive = (): boolean => false,
+  mac = undefined as InboxMac | undefined,
+} = {}) {
   const store = new Watched(new MemoryDisk(), isShared)
   for (const id of ['a', 'b']) await append(store, message(id))
   const inbox = new Inbox({
-    ...{ store, limits: { ...defaultsOf(INBOX), ...limits }, plaintext: true, logger: noLogger, now: Date.now },
+    ...{ store, mac, limits: { ...defaultsOf(INBOX), ...limits }, plaintext: true, logger: noLogger, now: Date.now },
     ...{ isLive, isHere: () => false, isOvertaken: () => false, look: () => {} },
   })
   inbox.start(
@@ -198,6 +208,34 @@ test('a clock that is set forward by a month makes nothing old for an hour, and 
   vi.setSystemTime(Date.now() + 31 * DAY_MS)
   await sweeps(123)
   for (const [i, time] of store.deletesBefore.entries()) expect(time).toBeGreaterThan(before[i]! + 30 * DAY_MS)
+})
+
+test('nor does it take rules from a server that has MACs, until the hour is over', async () => {
+  const folder = mkdtempSync(join(tmpdir(), 'sallyport-sweep-'))
+  onTestFinished(() => rmSync(folder, { recursive: true }))
+  const file = join(folder, 'mac')
+  writeFileSync(file, Buffer.alloc(32, 'ours').toString('base64'))
+  const mac = await InboxMac.open({ file, optional: false }, noLogger)
+  const { store, inbox, sweeps } = await start({ isShared: true, mac })
+  const seen = Date.now()
+  const rules = JSON.stringify({ rules: [{ route: 'r', path: '/hooks', methods: ['POST'], mode: 'fallback' }] })
+  const stored = [{ runtime: 'demo', rules: mac.addRulesMac('demo', rules, seen), seen }]
+  const isKept = () => {
+    store.shared!.onRules!({ rules: stored, paused: [] })
+    return inbox.rules.find({ ...EXCHANGE, method: 'POST', path: '/hooks', headers: [], runtime: 'demo' }) !== undefined
+  }
+  expect(isKept()).toBe(true)
+  vi.setSystemTime(Date.now() + 31 * DAY_MS)
+  // The next sweep is not yet.
+  expect(isKept()).toBe(true)
+  await sweeps(118)
+  expect(isKept()).toBe(true)
+  vi.setSystemTime(Date.now() - 31 * DAY_MS)
+  await sweeps(4)
+  expect([isKept(), inbox.rules.unproven]).toEqual([true, 0])
+  vi.setSystemTime(Date.now() + 31 * DAY_MS)
+  await sweeps(123)
+  expect(isKept()).toBe(false)
 })
 
 test('refused dead letters of other servers make room', async () => {
