@@ -173,7 +173,7 @@ export class WebhookIntake {
       await this.#reserveInTurn(capture, () => bytes - capture.reservedBytes, expect)
       const made = this.#messageOf(capture, captured, bytes, underWay !== undefined)
       const message = this.#parts.mac?.addMacs(made, capture.macs ?? [], head, rest) ?? made
-      const applied = await this.#store.apply({ op: 'append', message, head, rest })
+      const applied = await this.#store.apply({ op: 'append', message, head, rest, at: this.now() })
       if (applied.status === 'absent') throw new StoreError('away', 'the store lost the beginning of the body')
       if (applied.status === 'stored') {
         this.#ledger.add(runtime, 1, bytes)

@@ -90,23 +90,30 @@ const APPENDED_NAMES = Object.keys(APPENDED) as AppendedName[]
 const isAlive = (owner: string, grace: string) =>
   `EXISTS (SELECT FROM servers WHERE servers.id = ${owner} AND until + ${grace} * interval '1 ms' > clock_timestamp())`
 
-/** Finds a duplicate: a message that waits, or was delivered a moment ago. One that seems to be delivered long after now tells nothing. */
+/**
+ * Finds a duplicate: a message that waits, or was delivered a moment ago, or while this one arrived. One that seems to be delivered long
+ * after now tells nothing.
+ */
 const same = (
   runtime: string,
   dedupe: string,
   received: string,
+  at: string,
 ) => `SELECT ${cut('id', MAX_CHARS)} FROM messages WHERE runtime = ${runtime}
-  AND dedupe = ${dedupe} AND dedupe <> '' AND (state = 'waiting' OR (state = 'delivered' AND abs(changed - ${received}) < "dedupeMs"))
+  AND dedupe = ${dedupe} AND dedupe <> '' AND (state = 'waiting' OR (state = 'delivered'
+    AND (abs(changed - ${received}) < "dedupeMs" OR (${received} < changed AND changed <= ${at}))))
   LIMIT 1`
 
-export const SAME = same('$1', '$2', '$3')
+export const SAME = same('$1', '$2', '$3', '$4')
 
 /** Parts that were stored ahead are claimed: {@link DELETE_ORPHANS} that waits for these rows looks at them again, whatever the clock says. */
 const APPEND = (() => {
   const names = APPENDED_NAMES
   const given = (name: AppendedName) => `$${names.indexOf(name) + 1}::${APPENDED[name]}`
-  const [owner, head, rest] = ['text', 'bytea', 'bytea'].map((type, i) => `$${names.length + 1 + i}::${type}`)
-  return `WITH same AS (${same(given('runtime'), given('dedupe'), given('received'))}),
+  const [owner, head, rest, at] = ['text', 'bytea', 'bytea', 'bigint'].map(
+    (type, i) => `$${names.length + 1 + i}::${type}`,
+  )
+  return `WITH same AS (${same(given('runtime'), given('dedupe'), given('received'), at!)}),
     ahead AS (UPDATE parts SET came = 'infinity' WHERE id = ${given('id')} RETURNING n),
     whole AS (SELECT WHERE (SELECT count(*) FROM ahead) = ${given('parts')} - 1 - sign(length(${rest}))),
     stored AS (
@@ -126,14 +133,14 @@ const APPEND = (() => {
 /** Appends whole webhooks in order. One statement for each would cost PostgreSQL and us more than the storing itself. */
 const APPEND_ALL = (() => {
   const names = APPENDED_NAMES.map(name => `"${name}"`)
-  const arrays = [...names, 'owner'].map((_, i) => `$${i + 1}::text[]`)
+  const arrays = [...names, 'owner', 'at'].map((_, i) => `$${i + 1}::text[]`)
   const [heads, rests] = [1, 2].map(i => `$${arrays.length + i}::bytea[]`)
   const given = APPENDED_NAMES.map(name => `"${name}"::${APPENDED[name]} AS "${name}"`)
   return `WITH given AS MATERIALIZED (
-      SELECT ${given.join(', ')}, owner, head, rest, nr
-      FROM unnest(${arrays.join(', ')}, ${heads}, ${rests}) WITH ORDINALITY AS texts(${names.join(', ')}, owner, head, rest, nr)
+      SELECT ${given.join(', ')}, owner, "at"::bigint AS "at", head, rest, nr
+      FROM unnest(${arrays.join(', ')}, ${heads}, ${rests}) WITH ORDINALITY AS texts(${names.join(', ')}, owner, "at", head, rest, nr)
     ), found AS MATERIALIZED (
-      SELECT *, (${same('given.runtime', 'given.dedupe', 'given.received')}) AS same FROM given
+      SELECT *, (${same('given.runtime', 'given.dedupe', 'given.received', 'given."at"')}) AS same FROM given
     ), stored AS (
       INSERT INTO messages (${names.join(', ')}, state, changed, owner)
       SELECT ${names.join(', ')}, 'waiting', received, owner FROM found WHERE same IS NULL ORDER BY nr
@@ -155,6 +162,7 @@ function appendAll(changes: readonly Append[], server: string): Statement {
   const texts = [
     ...APPENDED_NAMES.map(name => changes.map(({ message }) => String(message[name]))),
     changes.map(change => ownerOf(change, server)),
+    changes.map(({ at }) => String(at)),
   ]
   const bytes = [changes.map(({ head }) => head), changes.map(({ rest }) => rest)]
   const values = [
@@ -223,9 +231,9 @@ const DROP = `WITH dropped AS (DELETE FROM messages WHERE id = $1 AND ($2::text 
 function statementOf(change: PostgresChange, { server, graceMs }: Self): Statement {
   switch (change.op) {
     case 'append': {
-      const { message, head, rest } = change
+      const { message, head, rest, at } = change
       const values = APPENDED_NAMES.map(name => message[name])
-      return statement('append', APPEND, ...values, ownerOf(change, server), head, rest)
+      return statement('append', APPEND, ...values, ownerOf(change, server), head, rest, at)
     }
     case 'part':
       return statement(

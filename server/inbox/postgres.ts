@@ -390,7 +390,7 @@ export class PostgresStore extends GroupedStore {
     if (change.op !== 'append' || row?.id !== null || applied.status === 'absent') return applied
     // Another server stored the same webhook at the same time.
     const { runtime, dedupe, received, id } = change.message
-    const [same] = await this.#ask<{ id: string }>(sql.SAME, [runtime, dedupe, received]).catch(() => [])
+    const [same] = await this.#ask<{ id: string }>(sql.SAME, [runtime, dedupe, received, change.at]).catch(() => [])
     return { status: 'duplicate', id: same?.id ?? id }
   }
 

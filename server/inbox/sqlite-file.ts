@@ -11,6 +11,7 @@ import {
   type Filter,
   type LaneCount,
   type Message,
+  type NewMessage,
   REFUSED,
   type Retention,
   type SweepResult,
@@ -250,8 +251,8 @@ export class SqliteFile {
     }
   }
 
-  #append({ message, head, rest }: Extract<Change, { op: 'append' }>): ChangeResult {
-    const same = this.#sameAs(message)
+  #append({ message, head, rest, at }: Extract<Change, { op: 'append' }>): ChangeResult {
+    const same = this.#sameAs(message, at)
     if (same !== undefined) {
       this.#run('DELETE FROM parts WHERE id = ?', message.id)
       return { status: 'duplicate', id: same }
@@ -269,13 +270,16 @@ export class SqliteFile {
     return { status: 'stored', id }
   }
 
-  /** The id of a duplicate: a message that waits, or was delivered a moment ago. One that seems to be delivered long after now tells nothing. */
-  #sameAs({ runtime, dedupe, received }: Extract<Change, { op: 'append' }>['message']): string | undefined {
+  /**
+   * The id of a duplicate: a message that waits, or was delivered a moment ago, or while this one arrived. One that seems to be delivered
+   * long after now tells nothing.
+   */
+  #sameAs({ runtime, dedupe, received }: NewMessage, at: number): string | undefined {
     if (dedupe === '') return undefined
     const [same] = this.#all<{ id: string }>(
-      `SELECT id FROM messages WHERE runtime = ? AND dedupe = ? AND dedupe <> ''
-       AND (state = 'waiting' OR (state = 'delivered' AND abs(changed - ?) < dedupeMs)) LIMIT 1`,
-      ...[runtime, dedupe, received],
+      `SELECT id FROM messages WHERE runtime = ?1 AND dedupe = ?2 AND dedupe <> ''
+       AND (state = 'waiting' OR (state = 'delivered' AND (abs(changed - ?3) < dedupeMs OR (?3 < changed AND changed <= ?4)))) LIMIT 1`,
+      ...[runtime, dedupe, received, at],
     )
     return same?.id
   }

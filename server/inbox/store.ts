@@ -66,9 +66,15 @@ export type Progress = Partial<
 export type Change =
   /**
    * Adds a message with its head and the last part of its body; the parts between were added before. If it is a duplicate,
-   * these are deleted. `absent` if some of them are missing, in which case it is not stored.
+   * these are deleted. `absent` if some of them are missing, in which case it is not stored. `at` is when it has arrived in full.
    */
-  | { readonly op: 'append'; readonly message: NewMessage; readonly head: Uint8Array; readonly rest: Uint8Array }
+  | {
+      readonly op: 'append'
+      readonly message: NewMessage
+      readonly head: Uint8Array
+      readonly rest: Uint8Array
+      readonly at: number
+    }
   /** Adds a part of a long body ahead of its message. A store that is reopened may have lost it. */
   | { readonly op: 'part'; readonly id: string; readonly n: number; readonly bytes: Uint8Array }
   /** Deletes the parts of a message that is not stored. Parts of a stored message stay. */

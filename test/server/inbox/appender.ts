@@ -25,7 +25,7 @@ for (let i = 0; ; i += 8) {
     const id = `${prefix}-${i + k}`
     const received = Date.now()
     const message = { id, ...common, ...numbers, received, expires: received + 1e9 }
-    await store.apply({ op: 'append', message, head, rest })
+    await store.apply({ op: 'append', message, head, rest, at: message.received })
     // Synchronous for a pipe, and blocks if it is full.
     process.stdout.write(`${id}\n`)
   })

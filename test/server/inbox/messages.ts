@@ -15,7 +15,7 @@ export function message(id: string, more: Partial<NewMessage> = {}): NewMessage 
 export const bytes = (text: string): Uint8Array => new Uint8Array(Buffer.from(text))
 
 export const append = (store: InboxStore, made: NewMessage, body = 'body'): Promise<ChangeResult> =>
-  store.apply({ op: 'append', message: made, head: bytes('{}'), rest: bytes(body) })
+  store.apply({ op: 'append', message: made, head: bytes('{}'), rest: bytes(body), at: made.received })
 
 /** What the store had when it opened. */
 export function contentsOf(store: InboxStore): Contents {

@@ -14,7 +14,7 @@ const SELF = { server: 'server', graceMs: 0 }
 const STATEMENT = /^(SELECT|WITH|INSERT|UPDATE|DELETE)\b/
 const appends = (count: number, parts = 2): sql.PostgresChange[] =>
   Array.from({ length: count }, (_, i) => ({
-    ...{ op: 'append', message: message(`${i}`, { parts, dedupe: 'x' }), head: bytes('{}'), rest: bytes('x') },
+    ...{ op: 'append', message: message(`${i}`, { parts, dedupe: 'x' }), head: bytes('{}'), rest: bytes('x'), at: 0 },
   }))
 const update = (set: object, owned = false): sql.PostgresChange[] => [{ op: 'update', id: 'a', set, at: 0, owned }]
 

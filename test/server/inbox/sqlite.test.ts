@@ -51,7 +51,13 @@ async function start(at = path): Promise<SqliteStore> {
 test('a message is found by its id, or by the beginning of it, through the index', () => {
   const { file } = openFile(path, 0)
   file.apply(
-    ['0b5', '0b5f', '0b6'].map(id => ({ op: 'append', message: message(id), head: bytes('{}'), rest: bytes('b') })),
+    ['0b5', '0b5f', '0b6'].map(id => ({
+      op: 'append',
+      message: message(id),
+      head: bytes('{}'),
+      rest: bytes('b'),
+      at: NOW,
+    })),
   )
   const prepare = vi.spyOn(DatabaseSync.prototype, 'prepare')
   const idsOf = (id: string) => file.list({ id, limit: 9 }).map(found => found.id)
@@ -76,7 +82,7 @@ test('each statement is prepared once and kept, whatever the values', () => {
   const use = (id: string, at: number) => {
     file.apply([
       { op: 'part', id, n: 1, bytes: bytes('a') },
-      { op: 'append', message: message(id, { parts: 3, dedupe: id }), head: bytes('{}'), rest: bytes('b') },
+      { op: 'append', message: message(id, { parts: 3, dedupe: id }), head: bytes('{}'), rest: bytes('b'), at: NOW },
       { op: 'update', id, set: { failures: at, next: at }, at },
       { op: 'update', id, set: { state: 'delivered', reason: id }, at },
       { op: 'drop', id },
@@ -293,7 +299,7 @@ test.runIf(isRoot && process.platform === 'linux')(
       let refused: unknown
       for (let i = 0; i < 100 && refused === undefined; i++) {
         const rest = new Uint8Array(64 * 1024).fill(i)
-        await store.apply({ op: 'append', message: message(`m${i}`), head: bytes('{}'), rest }).then(
+        await store.apply({ op: 'append', message: message(`m${i}`), head: bytes('{}'), rest, at: NOW }).then(
           ({ id }) => kept.push(id),
           (error: unknown) => (refused = error),
         )
@@ -330,7 +336,7 @@ test.runIf(isRoot && process.platform === 'linux')(
       const store = await start(join(disk, 'inbox.db'))
       const rest = new Uint8Array(512 * 1024)
       for (let i = 0; i < 16; i++)
-        await store.apply({ op: 'append', message: message(`m${i}`), head: bytes('{}'), rest })
+        await store.apply({ op: 'append', message: message(`m${i}`), head: bytes('{}'), rest, at: NOW })
       for (const name of readdirSync(disk)) rmSync(join(disk, name))
       await expect(append(store, message('b'))).rejects.toMatchObject({ kind: 'away' })
       await until(() => store.stats().problem === 'database or disk is full' && readdirSync(disk).length === 0)

@@ -57,6 +57,7 @@ describe.each(['sqlite', 'postgres'] as const)('%s', name => {
       message: message('long', { parts: 3 }),
       head: bytes('{}'),
       rest: all.toReversed(),
+      at: NOW,
     })
     await Promise.all(['c', 'a', 'b'].map(id => append(store, message(id))))
     await store.apply({ op: 'update', id: 'c', set: { state: 'delivered' }, at: NOW })
@@ -114,6 +115,31 @@ describe.each(['sqlite', 'postgres'] as const)('%s', name => {
     },
   )
 
+  test.runIf(run)('one that was sent again, and delivered while its repetition arrived, is known', async () => {
+    const store = await start()
+    for (const [i, [aheadMs, status]] of (
+      [
+        [500, 'duplicate'],
+        [1001, 'stored'],
+      ] as const
+    ).entries()) {
+      // Alone, after a part that was stored ahead, and among others.
+      const made = (id: string, n = 0) => message(`${i}-${id}`, { runtime: `${i}-${n}`, dedupe: 'by hand' })
+      await Promise.all([0, 1, 2, 3].map(n => append(store, made(`first ${n}`, n))))
+      for (const n of [0, 1, 2, 3])
+        await store.apply({ op: 'update', id: `${i}-first ${n}`, set: { state: 'delivered' }, at: NOW + aheadMs })
+      const again = (n: number, more = {}) =>
+        store.apply({
+          ...{ op: 'append', head: bytes('{}'), rest: bytes('body'), at: NOW + 1000 },
+          message: { ...made(`again ${n}`, n), ...more },
+        })
+      expect(await again(0)).toMatchObject({ status })
+      await store.apply({ op: 'part', id: `${i}-again 1`, n: 1, bytes: bytes('ahead') })
+      expect(await again(1, { parts: 3 })).toMatchObject({ status })
+      expect(await Promise.all([2, 3].map(n => again(n)))).toMatchObject([{ status }, { status }])
+    }
+  })
+
   test.runIf(run)('of several identical ones at once, one is stored', async () => {
     const store = await start()
     const made = ['a', 'b', 'c'].map(id => message(id, { dedupe: 'digest' }))
@@ -138,7 +164,13 @@ describe.each(['sqlite', 'postgres'] as const)('%s', name => {
     const applied = await Promise.all(
       names.map(name => {
         const rest = name === '90' ? new Uint8Array() : all(name)
-        return store.apply({ op: 'append', message: message(name, special[name]), head: bytes(`head ${name}`), rest })
+        return store.apply({
+          op: 'append',
+          message: message(name, special[name]),
+          head: bytes(`head ${name}`),
+          rest,
+          at: NOW,
+        })
       }),
     )
     await part
