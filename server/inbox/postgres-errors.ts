@@ -8,6 +8,8 @@ const UNUSABLE = /^(28|3D|42)/
 const BROKEN = /^(08|57P|25006|25P0[34])/
 /** The change itself is impossible, or conflicted with another one. */
 const REFUSED = /^(22|23|40|55P03)/
+/** A statement was prepared before somebody altered its table, and stays refused. */
+const STALE_PLAN = 'RevalidateCachedQuery'
 const FULL = '53100'
 /** Warns that a commit no longer waits for its standbys, since an operator has cancelled that or the server is shutting down. */
 const NO_STANDBY = 'SyncRepWaitForLSN'
@@ -24,7 +26,7 @@ export function refusesChange(error: unknown): boolean {
 
 export function endsConnection(error: unknown): boolean {
   const code = codeOf(error)
-  return !SQLSTATE.test(code) || BROKEN.test(code)
+  return !SQLSTATE.test(code) || BROKEN.test(code) || (error as PostgresNotice).routine === STALE_PLAN
 }
 
 export interface PostgresNotice {

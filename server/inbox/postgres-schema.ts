@@ -1,5 +1,5 @@
 /** The tables of an inbox in PostgreSQL, and the checks that they can be used. */
-import type { Client, QueryConfig } from 'pg'
+import type { Client, Pool } from 'pg'
 import { UnusableError } from './grouped-store.ts'
 
 const SCHEMA = 'sallyport_inbox'
@@ -9,15 +9,17 @@ const MIN_VERSION = 14
 /** Advisory lock, so that servers that start together create the tables once. */
 const LOCK = 0x53696e62
 
+/** Ordered by its bytes, whatever the database and the libraries of the system do. No statement needs the order of a language. */
+const TEXT = 'text COLLATE "C"'
 /** `lanes`: which server owns each lane. `servers`: when the lease of each server ends. */
 const TABLES = `
 CREATE TABLE messages (
-  seq bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, id text NOT NULL UNIQUE, runtime text NOT NULL, lane text NOT NULL,
-  route text NOT NULL, why text NOT NULL, state text NOT NULL, received bigint NOT NULL, expires bigint NOT NULL,
+  seq bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, id ${TEXT} NOT NULL UNIQUE, runtime ${TEXT} NOT NULL, lane ${TEXT} NOT NULL,
+  route ${TEXT} NOT NULL, why ${TEXT} NOT NULL, state ${TEXT} NOT NULL, received bigint NOT NULL, expires bigint NOT NULL,
   bytes bigint NOT NULL, parts integer NOT NULL, attempts integer NOT NULL, failures integer NOT NULL,
   refusals integer NOT NULL, "failedSince" bigint NOT NULL, next bigint NOT NULL, changed bigint NOT NULL,
-  key text NOT NULL, enc text NOT NULL, caller text NOT NULL, reason text NOT NULL, dedupe text NOT NULL,
-  "dedupeMs" bigint NOT NULL, owner text NOT NULL
+  key ${TEXT} NOT NULL, enc ${TEXT} NOT NULL, caller ${TEXT} NOT NULL, reason ${TEXT} NOT NULL, dedupe ${TEXT} NOT NULL,
+  "dedupeMs" bigint NOT NULL, owner ${TEXT} NOT NULL
 );
 CREATE INDEX waiting ON messages (runtime, lane, seq) WHERE state = 'waiting';
 CREATE INDEX ending ON messages (expires) WHERE state = 'waiting';
@@ -25,27 +27,32 @@ CREATE INDEX settled ON messages (state, changed) WHERE state <> 'waiting';
 CREATE INDEX same ON messages (runtime, dedupe) WHERE dedupe <> '';
 CREATE UNIQUE INDEX once ON messages (runtime, dedupe) WHERE state = 'waiting' AND dedupe <> '';
 CREATE TABLE parts (
-  id text NOT NULL, n integer NOT NULL, bytes bytea NOT NULL, came timestamptz NOT NULL DEFAULT now(), PRIMARY KEY (id, n)
+  id ${TEXT} NOT NULL, n integer NOT NULL, bytes bytea NOT NULL, came timestamptz NOT NULL DEFAULT now(), PRIMARY KEY (id, n)
 );
 ALTER TABLE parts ALTER bytes SET STORAGE EXTERNAL;
-CREATE TABLE rules (runtime text PRIMARY KEY, rules text NOT NULL, seen bigint NOT NULL);
-CREATE TABLE paused (runtime text PRIMARY KEY);
-CREATE TABLE lanes (runtime text NOT NULL, lane text NOT NULL, owner text NOT NULL, PRIMARY KEY (runtime, lane));
-CREATE TABLE servers (id text PRIMARY KEY, until timestamptz NOT NULL);
+CREATE TABLE rules (runtime ${TEXT} PRIMARY KEY, rules ${TEXT} NOT NULL, seen bigint NOT NULL);
+CREATE TABLE paused (runtime ${TEXT} PRIMARY KEY);
+CREATE TABLE lanes (runtime ${TEXT} NOT NULL, lane ${TEXT} NOT NULL, owner ${TEXT} NOT NULL, PRIMARY KEY (runtime, lane));
+CREATE TABLE servers (id ${TEXT} PRIMARY KEY, until timestamptz NOT NULL);
 CREATE TABLE version (version integer NOT NULL);
 INSERT INTO version VALUES (${VERSION});
 `
 const NAMES = ['messages', 'parts', 'rules', 'paused', 'lanes', 'servers', 'version']
+/** Collations of the operating system that order by bytes. */
+const BYTES = `('C', 'POSIX')`
 /**
- * Makes the order of texts that of their bytes. Any other one changes with the libraries of the system, after an update or a failover to
- * another machine, and then indexes do not find what they have. Returns the statements for the tables that need it.
+ * The statement that makes the order of texts that of their bytes, for tables of an older shape. Theirs is that of the database, which may
+ * change with the libraries of the system, after an update or a failover to another machine. Then indexes do not find what they have.
+ * PostgreSQL 14 has no column for the provider of a database, which is the operating system there.
  */
-const ORDER_BY_BYTES = `SELECT format('ALTER TABLE %s %s', attrelid::regclass,
-    string_agg(format('ALTER %I TYPE text COLLATE "C"', attname), ', ')) AS text FROM pg_attribute
-  WHERE attrelid = ANY($1::regclass[]) AND atttypid = 'text'::regtype AND attcollation <> '"C"'::regcollation
-  GROUP BY attrelid ORDER BY attrelid`
-/** It builds their indexes again, which took half a minute for a million webhooks on a busy machine. */
-const ORDER_MS = 600_000
+const ORDERING = `WITH texts AS (SELECT attrelid, attnum, attname FROM pg_attribute JOIN pg_collation ON pg_collation.oid = attcollation
+    JOIN pg_database ON datname = current_database()
+    CROSS JOIN LATERAL (SELECT CASE collprovider WHEN 'd' THEN coalesce(to_jsonb(pg_database) ->> 'datlocprovider', 'c') ELSE collprovider::text END,
+      CASE collprovider WHEN 'd' THEN datcollate ELSE collcollate END) AS real (provider, locale)
+    WHERE attrelid = ANY($1::regclass[]) AND attnum > 0 AND NOT attisdropped AND provider <> 'b' AND (provider = 'i' OR locale NOT IN ${BYTES})),
+  tables AS (SELECT format('ALTER TABLE ${SCHEMA}.%I %s', relname, string_agg(format('ALTER %I TYPE text COLLATE "C"', attname), ', ' ORDER BY attnum)) AS text
+    FROM texts JOIN pg_class ON pg_class.oid = attrelid GROUP BY relname)
+  SELECT string_agg(text, '; ' ORDER BY text) AS text FROM tables`
 
 /** Settings of PostgreSQL that matter to us. */
 interface Settings {
@@ -107,9 +114,6 @@ async function makeUsable(client: Client): Promise<void> {
   if (version > VERSION) {
     throw new UnusableError(`its tables were created by a newer sallyport (schema ${version}, this one has ${VERSION})`)
   }
-  const ordering = await client.query<{ text: string }>(ORDER_BY_BYTES, [NAMES])
-  if (ordering.rows.length > 0) await client.query(`SET LOCAL statement_timeout = ${ORDER_MS}`)
-  for (const { text } of ordering.rows) await client.query({ text, query_timeout: ORDER_MS } as QueryConfig)
   const lacking = await client.query<{ name: string; need: string }>(
     `SELECT name, need FROM unnest($1::text[]) AS name, unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) AS need
      WHERE NOT has_table_privilege(name, need)`,
@@ -117,6 +121,12 @@ async function makeUsable(client: Client): Promise<void> {
   )
   const [lack] = lacking.rows
   if (lack !== undefined) throw new UnusableError(`its user may not ${lack.need} in ${SCHEMA}.${lack.name}`)
+}
+
+/** What orders the texts by their bytes. `undefined` if they are, or the user may not read how they are. */
+export async function orderingOf(readers: Pool): Promise<string | undefined> {
+  const asked = await readers.query<{ text: string | null }>(ORDERING, [NAMES]).catch(() => undefined)
+  return asked?.rows[0]?.text ?? undefined
 }
 
 /** Somebody else may have made the schema, and left it empty. */
@@ -137,7 +147,8 @@ async function find(client: Client): Promise<{ schema: boolean; tables: boolean 
 }
 
 /** PostgreSQL 17 has this setting. The timeouts that we set are enough, and counting what is stored may take longer. */
-const UNLIMITED_TRANSACTIONS = "SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'transaction_timeout'"
+const UNLIMITED_TRANSACTIONS =
+  "SELECT set_config('transaction_timeout', '0', false) WHERE current_setting('transaction_timeout', true) IS NOT NULL"
 
 /** A lock may take a quarter of the query timeout, so that a row that somebody holds does not hold up everybody else. */
 const LOCKS_PER_QUERY = 4

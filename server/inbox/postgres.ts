@@ -22,6 +22,7 @@ import {
   refusesChange,
   storeErrorOf,
 } from './postgres-errors.ts'
+import { orderingOf } from './postgres-schema.ts'
 import * as sql from './postgres-sql.ts'
 import {
   type Change,
@@ -186,11 +187,17 @@ export class PostgresStore extends GroupedStore {
       const contents = await this.#contents(connections)
       // After an outage, we cannot know whether the other servers could renew their leases.
       if (this.#opened++ > 0) this.#graceEndsMs = elapsedMs() + this.#leaseMs
+      else await this.#warnOfOrder(connections)
       return { open: true, contents, setAside: undefined }
     } catch (error) {
       if (this.#connections === connections) await this.#disconnect()
       throw isUnusable(error) ? new UnusableError((error as Error).message, { cause: error }) : error
     }
+  }
+
+  async #warnOfOrder({ readers }: Connections): Promise<void> {
+    const statement = await orderingOf(readers)
+    if (statement !== undefined) this.logger.warn({ ...this.place, statement }, NOT_BY_BYTES)
   }
 
   async #disconnect(): Promise<void> {
@@ -548,6 +555,8 @@ export class PostgresStore extends GroupedStore {
   }
 }
 
+const NOT_BY_BYTES =
+  'the texts of the inbox are ordered by a library of the system: with another version of it, webhooks may not be found. Stop all servers, and run the statement'
 const TOO_MUCH_RULES =
   'the store of the inbox has more rules than a server reads: webhooks of runtimes whose rules are oldest are not stored'
 

@@ -575,8 +575,10 @@ describe.runIf(needs('postgres'))('a real one', () => {
       'devops',
       'login',
     ]
+    /** As an earlier version has made them. */
     const old = `SET search_path = sallyport_inbox; ALTER TABLE messages ALTER runtime TYPE text COLLATE "default",
       ALTER dedupe TYPE text COLLATE "default"; ALTER TABLE lanes ALTER runtime TYPE text COLLATE "default"`
+    const warnings = () => logged.filter(line => line.includes('ordered by a library of the system'))
     beforeEach(async () => {
       const how = `ENCODING 'UTF8' LOCALE_PROVIDER icu ICU_LOCALE 'en' LOCALE 'C'`
       await postgres.query(`CREATE DATABASE icu TEMPLATE template0 ${how}`)
@@ -585,24 +587,52 @@ describe.runIf(needs('postgres'))('a real one', () => {
       await postgres.query('DROP DATABASE icu WITH (FORCE)')
     })
 
-    test.each([
-      ['of this version', 'SELECT'],
-      ['of an earlier one', old],
-    ])('in tables %s, all webhooks are found', async (_, change) => {
+    test('all webhooks are found, in tables of an earlier version once the statement has run that the log names', async () => {
       const first = await start({ database: 'icu' })
-      await postgres.query(change, 'icu')
+      await postgres.query(old, 'icu')
       for (const runtime of runtimes) await append(first, message(runtime, { runtime, dedupe: 'x' }))
       await first.close()
+      expect(warnings()).toEqual([])
+      await postgres.query('CREATE ROLE reader LOGIN; REVOKE SELECT ON pg_database FROM public', 'icu')
+      await postgres.query('GRANT ALL ON SCHEMA sallyport_inbox TO reader', 'icu')
+      await postgres.query('GRANT ALL ON ALL TABLES IN SCHEMA sallyport_inbox TO reader', 'icu')
+      await (await start({ database: 'icu', user: 'reader' })).close()
+      expect(warnings()).toEqual([])
+      await (await start({ database: 'icu' })).close()
+      const [warning] = warnings()
+      expect(warnings()).toHaveLength(1)
+      const { statement } = JSON.parse(warning!.slice(0, warning!.lastIndexOf('}') + 1)) as { statement: string }
+      expect(statement).toBe(
+        `ALTER TABLE sallyport_inbox.lanes ALTER runtime TYPE text COLLATE "C"; ALTER TABLE sallyport_inbox.messages ALTER runtime TYPE text COLLATE "C", ALTER dedupe TYPE text COLLATE "C"`,
+      )
+      await postgres.query(statement, 'icu')
       const [name] = await postgres.query(`SELECT attname FROM pg_attribute
         WHERE attrelid = 'pg_database'::regclass AND attname IN ('daticulocale', 'datlocale')`)
       await postgres.query(`UPDATE pg_database SET ${String(name!.attname)} = 'en-u-ka-shifted' WHERE datname = 'icu'`)
       const second = await start({ database: 'icu' })
+      expect(warnings()).toHaveLength(1)
       for (const runtime of runtimes) {
         expect(await second.next(runtime, 'l', 1)).toMatchObject([{ id: runtime }])
         const again = message(`${runtime} again`, { runtime, dedupe: 'x' })
         expect(await append(second, again)).toEqual({ status: 'duplicate', id: runtime })
       }
     })
+
+    test('a database that orders by bytes warns of no table', async () => {
+      await (await start()).close()
+      await postgres.query(old, 'sallyport')
+      await (await start()).close()
+      expect(warnings()).toEqual([])
+    })
+  })
+
+  test('whose columns somebody alters is opened again, since what was prepared is refused', async () => {
+    const store = await start()
+    for (const id of ['a', 'b']) await append(store, message(id))
+    await postgres.query('ALTER TABLE sallyport_inbox.messages ALTER id TYPE text COLLATE "default"', 'sallyport')
+    await expect(append(store, message('c'))).rejects.toMatchObject({ kind: 'away' })
+    await until(() => store.stats().open)
+    expect(await append(store, message('d'))).toMatchObject({ status: 'stored' })
   })
 
   test('a lane in which a webhook waits that a damaged index does not find is not taken for empty, and no later one is delivered', async () => {
