@@ -1,4 +1,5 @@
 /** Whether what seems to be old is: somebody may have set the clock forward, and may set it back. */
+import { elapsedMs } from '../../protocol/base/elapsed.ts'
 import type { Logger } from '../../protocol/base/log.ts'
 
 /** For how long nothing is old that only a clock which was set forward makes so. */
@@ -9,7 +10,7 @@ const STEP_MS = 30_000
 export class ClockDoubt {
   readonly #now: () => number
   readonly #logger: Logger
-  /** How far the clock was ahead of the monotonic one when it was last read. */
+  /** How far the clock was ahead of one that nobody can set when it was last read. */
   #offsetMs: number
   /** How far it was set forward in the last hour, and when that ends. */
   #aheadMs = 0
@@ -19,7 +20,7 @@ export class ClockDoubt {
   constructor(now: () => number, logger: Logger) {
     this.#now = now
     this.#logger = logger
-    this.#offsetMs = now() - performance.now()
+    this.#offsetMs = now() - elapsedMs()
   }
 
   /** When something that is `ageMs` old now began, at the earliest that the clock was right for. */
@@ -30,7 +31,7 @@ export class ClockDoubt {
 
   /** How far the clock, which says `at`, may be ahead. */
   aheadMs(at: number): number {
-    const nowMs = performance.now()
+    const nowMs = elapsedMs()
     const setMs = at - nowMs - this.#offsetMs
     this.#offsetMs += setMs
     if (nowMs >= this.#endsMs) this.#aheadMs = 0
