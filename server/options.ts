@@ -298,7 +298,8 @@ export function resolveOptions(options: ServerOptions): ResolvedServerOptions {
   const access = [options.access ?? []].flat()
   demand(options.access === undefined || access.length > 0, 'access is empty: leave it out if everybody may call')
   checkAccess(access, options.auth.audience ?? 'sallyport', options.public?.tls !== undefined)
-  demand((options.domains?.length ?? 0) > 0, 'domains is empty: runtimes are reached as <runtime>.<domain>')
+  const isReachable = options.domains?.length > 0 || (options.domains !== undefined && options.ownHosts === true)
+  demand(isReachable, 'domains is empty: runtimes are reached as <runtime>.<domain>')
   for (const domain of options.domains) demand(DOMAIN.test(domain), `domains: ${domain} is not a domain name`)
   demand(options.healthPath?.startsWith('/') ?? true, 'healthPath must begin with /')
   const domains = options.domains.map(domain => domain.toLowerCase())
@@ -346,7 +347,8 @@ function checkClock(clock: () => number = Date.now): () => number {
   const now: unknown = clock()
   const isTime = typeof now === 'number' && now >= EARLIEST_MS && now <= LATEST_MS
   demand(isTime, `clock must return the time in ms since 1970, not ${String(now)}`)
-  return clock
+  // `null` would count as 0.
+  return () => clock() ?? Number.NaN
 }
 
 /** Checks a time that clients are told, or wait for. It may be a day at most. Throws a TypeError. */
@@ -383,6 +385,7 @@ function checkPublic(options: PublicOptions | undefined): void {
   if (options === undefined) return
   checkMembers('public', options, PUBLIC)
   checkTlsFiles('public.tls', options.tls)
+  demand(options.tls?.ca === undefined, 'public.tls.ca would let in callers without a certificate; set access.clientCa')
   const safe = options.tls !== undefined || options.plaintext === true || isLoopback(options.host ?? '127.0.0.1')
   checkSocket(options, 'public.')
   checkPublicUrl(options.url)

@@ -112,8 +112,9 @@ export class Http2Pool implements Pool {
     const its = this.#usable.of(networkOf(caller))
     if (!mustShare && its.length < USED_PER_FREE * (MOST_APART - this.size)) return undefined
     // A network that has sessions shares those, also where they are starved or worn: it may be why.
-    if (its.length > 0) return leastBurdened(its, isGreedy, now)
-    const least = leastBurdened(this.#sessions, isGreedy, now)
+    let least = leastBurdened(its, isGreedy, now)
+    if (least !== undefined || (its.length > 0 && !mustShare)) return least
+    least = leastBurdened(this.#sessions, isGreedy, now)
     return mustShare || least?.isGood(now) ? least : undefined
   }
 

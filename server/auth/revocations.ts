@@ -9,7 +9,7 @@ export interface Revocation {
   readonly runtime?: string | undefined
   /** Covers tokens issued before this time (seconds since 1970), and those without `iat`. */
   readonly issuedBefore?: number | undefined
-  /** When the rule ends and is forgotten (seconds since 1970). Default: never. */
+  /** When the tokens that it covers have expired (seconds since 1970): a minute later the rule ends. Default: never. */
   readonly until?: number | undefined
 }
 
@@ -19,6 +19,9 @@ export const MAX_REVOCATIONS = 10_000
 const LATEST_S = 1e11
 /** How long a rule is kept after it has ended, since a wrong clock may have set its end. */
 export const KEEP_OVER_S = 86_400
+
+/** How long a rule is in force after `until`: tokens may be accepted for so long after they expire (`auth.clockToleranceS`). */
+const TOLERANCE_S = 60
 
 export class Revocations {
   readonly #now: () => number
@@ -84,10 +87,14 @@ export class Revocations {
     return rules?.some(rule => this.#holds(rule) && fits(rule, identity)) ?? false
   }
 
-  #holds({ until }: Revocation): boolean {
-    // Written so that without a time, the rule stays in force.
-    return until === undefined || !(until <= this.#now() / 1000)
+  #holds(rule: Revocation): boolean {
+    return !isOver(rule, this.#now() / 1000)
   }
+}
+
+/** Written so that without a time, the rule stays in force. */
+function isOver({ until }: Revocation, nowS: number): boolean {
+  return until !== undefined && until + TOLERANCE_S <= nowS
 }
 
 /** Throws a TypeError for a rule that names nothing, that is malformed, or whose runtime no token could have. */
@@ -119,9 +126,10 @@ export function checkForm(rule: Revocation): void {
 }
 
 /** Throws a TypeError for a new rule that is over, or whose time of issue is in ms. A list may have rules that are over. */
-export function checkTimes({ issuedBefore, until }: Revocation, nowS: number): void {
-  if ((issuedBefore ?? 0) > LATEST_S) throw new TypeError('issuedBefore must be seconds since 1970, not milliseconds')
-  if (until === undefined || until > nowS) return
+export function checkTimes(rule: Revocation, nowS: number): void {
+  const { issuedBefore = 0, until } = rule
+  if (issuedBefore > LATEST_S) throw new TypeError('issuedBefore must be seconds since 1970, not milliseconds')
+  if (!isOver(rule, nowS)) return
   throw new TypeError(`a revocation would have no effect: it ended at ${until}, and it is ${Math.floor(nowS)} now`)
 }
 

@@ -377,6 +377,7 @@ test.each<[string, () => unknown]>([
 test('C7: an empty list of rules is not taken for none', () => {
   expect(() => server({ access: [] })).toThrow('access is empty')
   expect(() => server({ domains: [] })).toThrow('domains is empty')
+  expect(() => server({ domains: [], ownHosts: true })).not.toThrow()
 })
 
 test.each<[string, () => unknown]>([
@@ -411,6 +412,11 @@ describe.each<[string, (ca: never) => unknown]>([
     const message = expect.stringMatching(new RegExp(`^${name} has no (readable )?certificate`))
     await expect(Promise.resolve(ca as never).then(take)).rejects.toEqual(expect.objectContaining({ message }))
   })
+})
+
+test('C7: public.tls.ca, which would ask callers for a certificate and take them without one', () => {
+  const withAuthorities = { ...tls, ca: authority.certificate }
+  expect(() => server({ public: { port: 0, tls: withAuthorities } })).toThrow('set access.clientCa')
 })
 
 test('C7: serveRouter with other certificates, too', async () => {

@@ -217,9 +217,14 @@ describe('the first session of a network, for the next request', () => {
 /** Its answer arrives before what is sent next is answered. */
 async function finishOne({ stream }: Sent): Promise<void> {
   stream.head(204, {}, true)
+  await seen(stream.connection)
+}
+
+/** Everything that was sent has arrived. */
+async function seen(connection: UpstreamConnection): Promise<void> {
   const { promise, resolve } = Promise.withResolvers<void>()
-  stream.connection.onPong = resolve
-  stream.connection.send(frame(TYPE.ping, 0, 0, Buffer.concat([uint32(0), uint32(0)])))
+  connection.onPong = resolve
+  connection.send(frame(TYPE.ping, 0, 0, Buffer.concat([uint32(0), uint32(0)])))
   await promise
 }
 
@@ -265,5 +270,20 @@ describe('of many networks', () => {
     }
     expect(begun().slice(0, 20)).toEqual(Array(20).fill(1))
     expect(upstream.connections.length).toBeLessThan(SHARED_FROM)
+  })
+
+  it.each([
+    ['are full', 1],
+    ['take no more', 0],
+  ])('one whose sessions %s shares those of others if there is no room for more', async (state, more) => {
+    makePool(4)
+    upstream.settings = setting('maxConcurrentStreams', 2)
+    for (const network of networks.slice(0, 4)) await send(network)
+    const [own] = upstream.connections
+    if (state === 'take no more') own!.goaway(0, 1)
+    await seen(own!)
+    for (let i = 0; i < more; i++) await send(networks[0]!)
+    const { stream } = await send(networks[0]!)
+    expect([stream.connection !== own, failures]).toEqual([true, []])
   })
 })

@@ -32,9 +32,18 @@ describe('revocations', () => {
     const revocations = new Revocations(() => now)
     for (let i = 0; i < 10_000; i++) revocations.add({ tokenId: `${i}`, until: 5 })
     expect(() => revocations.add({ runtime: 'x' })).toThrow(RangeError)
-    now = 6000
+    now = 65_000
     revocations.add({ runtime: 'x' })
     expect(revocations.list).toEqual([{ runtime: 'x' }])
+  })
+
+  test('cover a token that expires when they end for as long as it may be accepted', () => {
+    let nowS = 0
+    const revocations = new Revocations(() => nowS * 1000)
+    revocations.add({ tokenId: 'id', until: identity.expiresAt })
+    for (nowS of [199, 200, 259]) expect(revocations.covers(identity)).toBe(true)
+    nowS = 260
+    expect(revocations.covers(identity)).toBe(false)
   })
 
   test('stay in force while the clock gives no time', () => {
