@@ -14,7 +14,7 @@ import type { Layer } from '../protocol/layer.ts'
 import { resolveTracing, type Tracing, type TracingOptions } from '../protocol/trace/sampling.ts'
 import { isId, MAX_DURATION_MS } from '../protocol/wire/control.ts'
 import { type AccessOptions, checkAccess } from './access/options.ts'
-import type { Identity } from './auth/claims.ts'
+import { type Identity, MAX_TOLERANCE_S } from './auth/claims.ts'
 import type { KeyOrigin } from './auth/key-source.ts'
 import type { RevocationSources } from './auth/revocation-store.ts'
 import type { Directory } from './directory/directory.ts'
@@ -365,7 +365,7 @@ function checkAuth(auth: AuthOptions | undefined): void {
   demand(known, 'auth.jwks must be a key set, { file } or { url }')
   checkKeyOrigin('auth.jwks', jwks)
   const tolerance = auth.clockToleranceS ?? 30
-  demand(tolerance >= 0 && tolerance <= 60, 'auth.clockToleranceS must be from 0 to 60')
+  demand(tolerance >= 0 && tolerance <= MAX_TOLERANCE_S, `auth.clockToleranceS must be from 0 to ${MAX_TOLERANCE_S}`)
   const isHook = auth.isRevoked === undefined || typeof auth.isRevoked === 'function'
   demand(isHook, 'auth.isRevoked must be a function')
   demand(auth.audience !== '', 'auth.audience must not be empty')

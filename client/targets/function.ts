@@ -21,6 +21,7 @@ import {
   removeHeader,
   stripHopByHop,
 } from '../../protocol/http/headers.ts'
+import { refusesRest } from '../../protocol/http/http1/client-exchange.ts'
 import { answerProblem } from '../../protocol/http/problem.ts'
 
 /**
@@ -206,7 +207,7 @@ class FunctionExchange implements RequestSink {
     this.#reader = reader
     if (length === BODY_UNKNOWN) removeHeader(headers, 'content-length')
     // The rest of the answer may depend on what is still to be read.
-    if (answer.status < 300 && length !== 0 && this.#body !== undefined) this.#letGoOn()
+    if (!refusesRest(answer.status, length) && this.#body !== undefined) this.#letGoOn()
     this.#response.responseHead({ status: answer.status, headers, bodyBytes: length })
     if (bodiless) this.#giveUpAnswer(undefined)
     else if (reader !== undefined) await this.#pump(reader, length)

@@ -23,6 +23,9 @@ export interface Identity {
   readonly hosts: readonly string[]
 }
 
+/** Most seconds by which clocks may differ (`auth.clockToleranceS`). */
+export const MAX_TOLERANCE_S = 60
+
 export interface ClaimRules {
   readonly issuer: string | undefined
   readonly audience: string

@@ -1,5 +1,6 @@
 /** Keeps a document behind an https URL up to date: fetches it regularly, and keeps the last valid one. */
 import { starting } from '../../protocol/base/guard.ts'
+import { LastProblem } from '../../protocol/base/last-problem.ts'
 import type { Logger } from '../../protocol/base/log.ts'
 import { type Download, InvalidDocument } from './download.ts'
 
@@ -25,8 +26,7 @@ export class PolledDocument<Document> {
   #fetchedAt = Number.NEGATIVE_INFINITY
   #timer: NodeJS.Timeout | undefined
   #closed = false
-  /** How the last attempt failed: logged once. */
-  #problem = ''
+  readonly #problem = new LastProblem()
 
   constructor(download: Download<Document>, options: PollOptions<Document>) {
     this.#download = download
@@ -63,15 +63,14 @@ export class PolledDocument<Document> {
         this.current = document
         this.#options.onDocument?.(document)
       }
-      this.#problem = ''
+      this.#problem.clear()
       return true
     } catch (error) {
       const isInvalid = error instanceof InvalidDocument
-      const problem = isInvalid ? error.message : 'could not be fetched'
-      if (problem === this.#problem || this.#closed) return false
-      this.#problem = problem
+      const how = isInvalid ? 'was fetched, but is bad' : 'could not be fetched'
+      // Why it cannot be fetched may differ each time.
+      if (this.#closed || !this.#problem.isNew(isInvalid ? error : how)) return false
       const { what, logger } = this.#options
-      const how = isInvalid ? 'was fetched, but is bad' : problem
       const kept = this.current === undefined ? 'there is none yet' : 'the last good one stays'
       logger.error({ url: this.#download.place, err: error }, `${what} ${how}; ${kept}`)
       return false

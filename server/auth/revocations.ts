@@ -1,7 +1,7 @@
 /** Rules that make tokens invalid before they expire. Bounded, and quick to check however many there are. */
 import { maskSecrets } from '../../protocol/base/held-text.ts'
 import { isRuntimeName } from '../../protocol/base/names.ts'
-import type { Identity } from './claims.ts'
+import { type Identity, MAX_TOLERANCE_S } from './claims.ts'
 
 /** A rule that revokes tokens. It covers tokens that match all given members. */
 export interface Revocation {
@@ -19,9 +19,6 @@ export const MAX_REVOCATIONS = 10_000
 const LATEST_S = 1e11
 /** How long a rule is kept after it has ended, since a wrong clock may have set its end. */
 export const KEEP_OVER_S = 86_400
-
-/** How long a rule is in force after `until`: tokens may be accepted for so long after they expire (`auth.clockToleranceS`). */
-const TOLERANCE_S = 60
 
 export class Revocations {
   readonly #now: () => number
@@ -92,9 +89,9 @@ export class Revocations {
   }
 }
 
-/** Written so that without a time, the rule stays in force. */
+/** Tokens may be accepted for a while after they expire. Written so that without a time, the rule stays in force. */
 function isOver({ until }: Revocation, nowS: number): boolean {
-  return until !== undefined && until + TOLERANCE_S <= nowS
+  return until !== undefined && until + MAX_TOLERANCE_S <= nowS
 }
 
 /** Throws a TypeError for a rule that names nothing, that is malformed, or whose runtime no token could have. */

@@ -3,16 +3,13 @@
  * left, and its caller reads it before its stream is reset.
  */
 import { execFile } from 'node:child_process'
-import { once } from 'node:events'
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
-import { type AddressInfo, createServer, type Socket } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, describe, expect, test } from 'vitest'
 import { ConnectionSet } from '../../protocol/http/connection-set.ts'
-import { serveHttp2 } from '../../protocol/http/http2/server-session.ts'
 import type { HttpLimits } from '../../protocol/http/limits.ts'
-import { call, ok, type RawPeer, recorder } from '../protocol/http/http1/raw.ts'
+import { ok, type RawPeer, recorder } from '../protocol/http/http1/raw.ts'
 import {
   ACK,
   data,
@@ -32,6 +29,7 @@ import {
   settings,
   TYPE,
 } from '../support/http2-frames.ts'
+import { callHttp2 } from '../support/http2-session.ts'
 import { needs } from '../support/needs.ts'
 import { DOMAIN } from '../support/secrets.ts'
 import { eventually } from '../support/until.ts'
@@ -81,12 +79,7 @@ test.each([
 async function startEarly(limits?: Partial<HttpLimits>) {
   const { handler, seen } = recorder(({ response }) => ok(response, 'early'))
   const connections = new ConnectionSet(10)
-  const server = createServer(socket => void serveHttp2(socket as Socket, { handler, connections, limits }))
-  server.listen(0, '127.0.0.1')
-  open.push(() => server.close())
-  await once(server, 'listening')
-  const peer = await call((server.address() as AddressInfo).port)
-  open.push(() => peer.socket.destroy())
+  const peer = await callHttp2({ handler, connections, limits }, open)
   peer.send(Buffer.concat([PREFACE, settings(), frame(TYPE.settings, ACK, 0)]))
   return { peer, seen, connections, said: () => saidTo(peer) }
 }

@@ -1,11 +1,4 @@
-// @module-tag slow
-/**
- * security.md, H6 and E16 at the edge over HTTP/2: whatever ends a stream, in every state of its exchange and in either
- * order with our own actions, ends that exchange once, and nobody else's.
- */
-import { once } from 'node:events'
 import { connect as connectHttp2 } from 'node:http2'
-import { type AddressInfo, createServer, type Socket } from 'node:net'
 import { afterEach, describe, expect, test } from 'vitest'
 import { SallyportError } from '../../protocol/base/errors.ts'
 import {
@@ -17,10 +10,20 @@ import {
   type ResponseSink,
 } from '../../protocol/exchange.ts'
 import { ConnectionSet } from '../../protocol/http/connection-set.ts'
-import { serveHttp2 } from '../../protocol/http/http2/server-session.ts'
 import { type Listener, listen } from '../../protocol/http/listener.ts'
 import { call, ok, type RawPeer } from '../protocol/http/http1/raw.ts'
-import { END_HEADERS, END_STREAM, field, frame, framesOf, head, PREFACE, TYPE } from '../support/http2-frames.ts'
+import {
+  END_HEADERS,
+  END_STREAM,
+  field,
+  frame,
+  framesOf,
+  head,
+  PREFACE,
+  TYPE,
+  WEBSOCKET_HEAD,
+} from '../support/http2-frames.ts'
+import { callHttp2 } from '../support/http2-session.ts'
 import { DOMAIN } from '../support/secrets.ts'
 import { eventually } from '../support/until.ts'
 import { answering, type Edge, HOST, startEdge, stopEdges } from './edge.ts'
@@ -167,17 +170,7 @@ const data = (bytes: number, flags = 0) => {
 }
 const headers = (method: string, flags = 0, ...more: [string, string][]) =>
   frame(TYPE.headers, END_HEADERS | flags, 1, head(method, ...more))
-const connectHead = () => {
-  const fields: [string, string][] = [
-    [':method', 'CONNECT'],
-    [':protocol', 'websocket'],
-    [':scheme', 'http'],
-    [':path', '/attack'],
-    [':authority', 'a'],
-    ['sec-websocket-version', '13'],
-  ]
-  return frame(TYPE.headers, END_HEADERS, 1, Buffer.concat(fields.map(([name, value]) => field(name, value))))
-}
+const connectHead = frame(TYPE.headers, END_HEADERS, 1, WEBSOCKET_HEAD)
 const answer = ({ response }: Upstream) => ok(response)
 const begun = ({ upstream }: Scene) => upstream !== undefined
 const answered = ({ peer }: Scene) =>
@@ -293,18 +286,18 @@ const STATES: Record<string, State> = {
     act: answer,
   },
   'a WebSocket before its 101': {
-    frames: [connectHead(), data(30_000)],
+    frames: [connectHead, data(30_000)],
     reached: begun,
     act: ({ response }) => response.responseHead({ status: 101, headers: [], bodyBytes: 0 }),
   },
   'a WebSocket': {
-    frames: [connectHead(), data(30_000)],
+    frames: [connectHead, data(30_000)],
     begin: ({ response }) => response.responseHead({ status: 101, headers: [], bodyBytes: 0 }),
     reached: answered,
     act: ({ response }) => response.responseData(Buffer.alloc(LARGE)),
   },
   'a WebSocket that we half-closed': {
-    frames: [connectHead()],
+    frames: [connectHead],
     begin: ({ response }) => {
       response.responseHead({ status: 101, headers: [], bodyBytes: 0 })
       setImmediate(() => response.responseEnd([]))
@@ -405,12 +398,7 @@ async function startUntaken(isRaw: boolean) {
     }
   }
   const limits = { bufferBytes: 16_384 }
-  const server = createServer(socket => void serveHttp2(socket as Socket, { handler, connections, limits }))
-  server.listen(0, '127.0.0.1')
-  open.push(() => server.close())
-  await once(server, 'listening')
-  const peer = await call((server.address() as AddressInfo).port)
-  open.push(() => peer.socket.destroy())
+  const peer = await callHttp2({ handler, connections, limits }, open)
   const pings = (flags: number) =>
     framesOf(Buffer.from(peer.text, 'latin1')).filter(frame => frame.type === TYPE.ping && frame.flags === flags)
   let ponged = 0
@@ -434,7 +422,7 @@ describe('H6: once nobody takes the rest, nothing is left', () => {
     async (kind, ours, rest, theirs) => {
       for (const way of ['unwanted', 'closed']) {
         const { peer, one, told, handled, unread } = await startUntaken(kind === 'a WebSocket')
-        peer.send(kind === 'a WebSocket' ? connectHead() : headers('POST'))
+        peer.send(kind === 'a WebSocket' ? connectHead : headers('POST'))
         await peer.until(() => answered({ peer } as Scene))
         if (rest) {
           peer.send(data(30_000))

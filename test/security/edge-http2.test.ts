@@ -25,6 +25,7 @@ import {
   reset,
   TYPE,
   uint32,
+  WEBSOCKET_HEAD,
 } from '../support/http2-frames.ts'
 import { Http2Peer } from '../support/http2-peer.ts'
 import { eventually } from '../support/until.ts'
@@ -355,15 +356,7 @@ describe('H2: DATA that carries nothing, whatever its stream is', () => {
 })
 
 describe('H2: trailers, whatever their stream is', () => {
-  const pseudo: Fields = [
-    [':method', 'CONNECT'],
-    [':protocol', 'websocket'],
-    [':scheme', 'http'],
-    [':path', '/attack'],
-    [':authority', 'a'],
-    ['sec-websocket-version', '13'],
-  ]
-  const socket = headers(1, pseudo, END_HEADERS)
+  const socket = headers(1, WEBSOCKET_HEAD, END_HEADERS)
   const post = (...more: [string, string][]) => frame(TYPE.headers, END_HEADERS, 1, head('POST', ...more))
   const isType = (wanted: number) => (one: Frame) => one.type === wanted
   const isEnd = ({ type, flags }: Frame) => type <= TYPE.headers && (flags & END_STREAM) !== 0

@@ -93,6 +93,9 @@ export function head(method = 'GET', ...more: [string, string][]): Buffer {
   return Buffer.concat([...pseudo, ...more].map(([name, value]) => field(name, value)))
 }
 
+/** The head of a WebSocket (RFC 8441). */
+export const WEBSOCKET_HEAD = head('CONNECT', [':protocol', 'websocket'], ['sec-websocket-version', '13'])
+
 export type Fields = readonly (readonly [name: string, value: string])[]
 
 /** Fields that make a head or trailers malformed (RFC 9113 sections 8.2.1 and 8.2.2). */

@@ -17,6 +17,7 @@ import {
   PREFACE,
   TYPE,
   uint32,
+  WEBSOCKET_HEAD,
 } from '../../../support/http2-frames.ts'
 import { recorder } from '../http1/raw.ts'
 
@@ -89,7 +90,7 @@ describe('the end of an answer needs no window', () => {
   test.each([
     ['of unknown length', 200, BODY_UNKNOWN, head()],
     ['with trailers', 200, 4, head('GET', ['te', 'trailers'])],
-    ['of a WebSocket', 101, 0, head('CONNECT', [':protocol', 'websocket'], ['sec-websocket-version', '13'])],
+    ['of a WebSocket', 101, 0, WEBSOCKET_HEAD],
   ] as const)('%s', async (_, status, bodyBytes, block) => {
     const handler: Handler = (_request, response) => {
       setImmediate(() => {

@@ -23,6 +23,7 @@ import {
   setting,
   TYPE,
   uint32,
+  WEBSOCKET_HEAD,
 } from '../../../support/http2-frames.ts'
 import { makeSecrets, type Secrets } from '../../../support/secrets.ts'
 import { until } from '../../../support/until.ts'
@@ -571,10 +572,7 @@ describe('requests that nobody takes', () => {
   const post = (id: number) => Buffer.concat([opening(id), body(id)])
   const trailers = (id: number) =>
     frame(TYPE.headers, END_HEADERS | END_STREAM, id, field('x-large', '~'.repeat(15_000)))
-  const socket = (id: number) => {
-    const fields = head('CONNECT', [':protocol', 'websocket'], ['sec-websocket-version', '13'])
-    return Buffer.concat([frame(TYPE.headers, END_HEADERS, id, fields), body(id)])
-  }
+  const socket = (id: number) => Buffer.concat([frame(TYPE.headers, END_HEADERS, id, WEBSOCKET_HEAD), body(id)])
 
   test.each([
     ['their bodies', post],
