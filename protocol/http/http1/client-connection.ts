@@ -249,7 +249,8 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, IntakeOw
     if (refusesBody) {
       exchange.requestDone = true
       this.#mayOwe = false
-    } else if (exchange.awaitsContinue) exchange.response.responseInformational(100, [])
+    }
+    // No 100: the caller would send its body at once, and an upstream that does not read it would drop the rest of its answer with it.
     exchange.awaitsContinue = false
     this.#state = 'body'
     exchange.response.responseHead({ status: head.status, headers: head.headers.slice(), bodyBytes })

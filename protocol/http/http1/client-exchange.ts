@@ -31,7 +31,8 @@ export function brokenUpstream(message: string): SallyportError {
 
 /**
  * Whether an answer that comes instead of a 100 says that the body is not wanted (RFC 9110 section 10.1.1). An upstream that begins a long
- * answer may read the body for the rest of it, even if it says that it closes the connection then, as Go's does. A redirect wants it elsewhere.
+ * answer may read the body for the rest of it, even if it says that it closes the connection then, as Go's does. So a caller that sends it
+ * nevertheless, as curl does after a second, is not stopped. A redirect wants it elsewhere.
  */
 export function refusesRest(status: number, bodyBytes: number): boolean {
   return status >= 300 || bodyBytes === 0

@@ -163,9 +163,9 @@ export class Http2ClientExchange implements RequestSink, Http2StreamOwner {
       this.#responseLeft = 0
     }
     if (this.#awaitsContinue) {
+      // No 100, as over HTTP/1.1: the next hop may be one that loses its answer if the body comes.
       this.#awaitsContinue = false
       if (refusesRest(status, this.#responseLeft)) this.#requestDone = true
-      else this.#response.responseInformational(100, [])
     }
     const bodyBytes = this.#raw ? 0 : this.#responseLeft
     this.#response.responseHead({ status: this.#raw ? 101 : status, headers: head.headers, bodyBytes })

@@ -219,7 +219,7 @@ describe('h2c upstream', () => {
     expect(response).toMatchObject({ informed: [[100, []]], heads: [{ status: 204 }] })
   })
 
-  test('Expect: if the answer begins instead of the 100, the body is sent for the rest of it', async () => {
+  test('Expect: if the answer begins instead of the 100, a body that comes is sent for the rest of it', async () => {
     const { session } = await startSession(stream => {
       stream.respond({ ':status': 200 })
       stream.pipe(stream)
@@ -227,7 +227,7 @@ describe('h2c upstream', () => {
     const response = new Response()
     const sink = session.send(request({ headers: ['expect', '100-continue'] }), response)
     await until(() => response.heads.length === 1)
-    expect(response.informed).toEqual([[100, []]])
+    expect(response.informed).toEqual([])
     sink.requestData(Buffer.from('x'))
     sink.requestEnd([])
     await response.over()
