@@ -1,5 +1,16 @@
 /** The SQLite file of an inbox, used in a thread of its own (`sqlite-worker.ts`). Everything here is synchronous. */
-import { closeSync, existsSync, fsyncSync, openSync, renameSync, rmSync, statfsSync, statSync } from 'node:fs'
+import {
+  accessSync,
+  closeSync,
+  constants,
+  existsSync,
+  fsyncSync,
+  openSync,
+  renameSync,
+  rmSync,
+  statfsSync,
+  statSync,
+} from 'node:fs'
 import { dirname } from 'node:path'
 import { DatabaseSync, type SQLInputValue, type StatementSync } from 'node:sqlite'
 import { COLUMNS, SETTABLE } from './columns.ts'
@@ -87,6 +98,19 @@ function identityOf(path: string): string | undefined {
   return there && `${there.dev} ${there.ino}`
 }
 
+/**
+ * Creates the file so that nobody else can read it. One that exists must not be opened: closing it would release the locks that another
+ * server in this process has on it.
+ */
+function makePrivate(path: string): void {
+  try {
+    closeSync(openSync(path, 'wx', 0o600))
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error
+    accessSync(path, constants.R_OK | constants.W_OK)
+  }
+}
+
 function makeDurable(path: string): void {
   const file = openSync(path, 'r')
   fsyncSync(file)
@@ -111,8 +135,7 @@ export class SqliteFile {
     this.#path = path
     this.#folder = dirname(path)
     this.#minFreeBytes = minFreeBytes
-    // Creates the file so that nobody else can read it.
-    closeSync(openSync(path, 'a', 0o600))
+    makePrivate(path)
     this.#database = new DatabaseSync(path)
     this.#identity = identityOf(path)
     try {

@@ -254,6 +254,24 @@ test('a file that another server has: it is offline until that one ends', async 
   expect(contentsOf(second)).toMatchObject({ counts: [{ runtime: 'demo', messages: 1 }] })
 })
 
+test.each([
+  ['waits for the file', async () => {}],
+  ['has ended', async (second: SqliteStore) => await second.close()],
+])('a second server in the same process that %s: other processes do not get the file', async (_what, then) => {
+  await start()
+  await then(await start())
+  const program = `const { DatabaseSync } = require('node:sqlite')
+    new DatabaseSync(process.argv[1]).exec('BEGIN IMMEDIATE')`
+  const { stderr } = spawnSync(process.execPath, ['-e', program, path], { encoding: 'utf8' })
+  expect(stderr).toContain('database is locked')
+})
+
+test('a file that begins as a link to nothing: the start fails, and nothing is created that others can read', async () => {
+  symlinkSync(join(folder, 'none.db'), path)
+  await expect(start()).rejects.toThrow('ENOENT')
+  expect(readdirSync(folder)).toEqual(['inbox.db'])
+})
+
 test('a disk without enough free space: full for new webhooks, while stored ones can be settled', async () => {
   const store = await start()
   await append(store, message('a'))
