@@ -160,7 +160,10 @@ export interface RouteRetries {
    * response and the request has a safe method and no body. Default 0. A stale idle connection is always replaced once.
    */
   attempts?: number | undefined
-  /** Set it if the target honours `Idempotency-Key`. A request with that field then counts as safe, with a body of up to 64 KiB. */
+  /**
+   * Set it if the target honours `Idempotency-Key`. A request with one such field then counts as safe, with a body of up to 64 KiB. An empty
+   * key, or one with white space, `,` or `;`, does not count: services may read it as none, or as several.
+   */
   idempotencyKey?: boolean | undefined
 }
 

@@ -1,6 +1,5 @@
 /** Handles a request: decides, then forwards, answers or refuses. */
 import type { Handler, HttpRequest } from '../../protocol/exchange.ts'
-import { hasHeader } from '../../protocol/http/headers.ts'
 import type { Verifier } from '../../protocol/webhook/verify.ts'
 import type { CompiledRoute, CompiledTable } from '../compiled.ts'
 import { maySpeakHttp2, type UpstreamTarget } from '../target.ts'
@@ -9,7 +8,7 @@ import type { UpstreamRequest } from '../upstream/types.ts'
 import type { Upstreams } from '../upstream/upstreams.ts'
 import { type Decision, decide } from './decide.ts'
 import { type ExchangeHooks, RoutedExchange } from './exchange.ts'
-import { upstreamHeaders } from './headers.ts'
+import { hasIdempotencyKey, upstreamHeaders } from './headers.ts'
 import { resigning } from './resigned.ts'
 import { BodyRooms } from './room.ts'
 import { verifying } from './verified.ts'
@@ -70,14 +69,15 @@ function upstreamRequest(
   target: UpstreamTarget,
   path: string,
 ): UpstreamRequest {
+  const headers = upstreamHeaders(request, route.requestRules, maySpeakHttp2(target))
   return {
     method: request.method,
     authority: route.keepHost ? request.authority : target.authority,
     path,
-    headers: upstreamHeaders(request, route.requestRules, maySpeakHttp2(target)),
+    headers,
     bodyBytes: request.bodyBytes,
     upgrade: request.upgrade,
     caller: request.caller?.address ?? request.peerAddress,
-    idempotent: route.idempotencyKey && hasHeader(request.headers, 'idempotency-key'),
+    idempotent: route.idempotencyKey && hasIdempotencyKey(headers),
   }
 }

@@ -29,6 +29,20 @@ export function upstreamHeaders(
   return headers
 }
 
+/** A key as senders make them, maybe as a structured string. Services take an empty one for none. */
+const KEY = /^("?)[!#-+\--:<-~]+\1$/
+
+/** Whether these fields for the upstream have one `Idempotency-Key` that every service takes for a key, and for the same one. */
+export function hasIdempotencyKey(headers: HeaderList): boolean {
+  let key: string | undefined
+  for (let i = 0; i < headers.length; i += 2) {
+    if (dashed(headers[i]!) !== 'idempotency-key') continue
+    if (key !== undefined || headers[i] !== 'idempotency-key') return false
+    key = headers[i + 1]!
+  }
+  return key !== undefined && KEY.test(key)
+}
+
 /** Trailers without those that the rules remove, since whoever merges them into the head would read them there. */
 export function ruledTrailers(trailers: HeaderList, rules: CompiledHeaders | undefined): HeaderList {
   if (trailers.length === 0 || rules === undefined) return trailers

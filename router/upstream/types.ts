@@ -11,7 +11,7 @@ export interface UpstreamRequest {
   readonly upgrade: boolean
   /** Address of the caller. */
   readonly caller: string
-  /** Whether the route accepts `Idempotency-Key` and the request has one. */
+  /** Whether the route accepts `Idempotency-Key`, and the upstream gets one that it takes for one. */
   readonly idempotent: boolean
 }
 

@@ -22,11 +22,14 @@ const ID_FIELDS: readonly (readonly [name: string, dedupeMs: number, signature?:
   ['x-request-uuid', REPEATED_MS, 'x-hub-signature'],
 ]
 
+/** Nothing that tells one delivery from another, maybe as a structured string. */
+const EMPTY = /^[\s"]*$/
+
 /** The sender's id, and how long after the delivery duplicates are still recognised. `undefined` if there is no id. */
 export function senderId(headers: HeaderList): { readonly id: string; readonly dedupeMs: number } | undefined {
   for (const [name, dedupeMs, signature = ''] of ID_FIELDS) {
     const value = getHeader(headers, name)
-    if (value !== undefined && value !== '')
+    if (value !== undefined && !EMPTY.test(value))
       return { id: `${name}:${value} ${getHeader(headers, signature) ?? ''}`, dedupeMs }
   }
   return undefined

@@ -550,6 +550,37 @@ describe('R7 nothing is forwarded twice', () => {
     expect(up.received).toHaveLength(4)
   })
 
+  it.each([
+    [true, ['Idempotency-Key: 8e03978e-40d5-43dd-bc93-6894a57f9324']],
+    [true, ['Idempotency-Key: "order:1"']],
+    [false, ['Idempotency-Key:']],
+    [false, ['Idempotency-Key: \t ']],
+    [false, ['Idempotency-Key: ""']],
+    [false, ['Idempotency-Key: " "']],
+    [false, ['Idempotency-Key: \xa0']],
+    [false, ['Idempotency-Key: ,']],
+    [false, ['Idempotency-Key: "";a=1']],
+    [false, ['Idempotency-Key: a, b']],
+    [false, ['Idempotency-Key: a', 'Idempotency-Key: a']],
+    [false, ['Idempotency-Key:', 'Idempotency-Key: a']],
+    [false, ['Idempotency-Key: a', 'Idempotency_Key: b']],
+    [false, ['Idempotency_Key: a']],
+    [false, ['Connection: Idempotency-Key', 'Idempotency-Key: a']],
+    [false, ['X-Removed: a', 'Idempotency-Key: a'], { remove: ['idempotency-key'] }],
+    [true, ['Idempotency-Key:'], { set: { 'idempotency-key': 'ours' } }],
+  ])(
+    'a POST counts as safe (%j) with %j: the target must get one key that it cannot take for none',
+    async (isSafe, fields, headers = undefined) => {
+      const up = await upstream((socket, text) => {
+        if (text.endsWith('hi')) socket.resetAndDestroy()
+      })
+      const retries = { attempts: 1, idempotencyKey: true }
+      const { address } = await service([{ name: 'keyed', match: {}, target: up.url, retries, headers }])
+      expect(status(await rawCall(address.port, post('/', ...fields)))).toBe(502)
+      expect(up.received).toHaveLength(isSafe ? 2 : 1)
+    },
+  )
+
   it('an attempt that never got a connection may be repeated, whatever the method', async () => {
     const http = createHttp((request, response) => {
       request.resume().on('end', () => response.end('ok'))

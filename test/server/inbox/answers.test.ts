@@ -199,6 +199,16 @@ test.each([
   expect(told).toEqual(['stored', 'duplicate', status])
 })
 
+test.each(['', ' ', '""', '" "'])(
+  'an empty id (%j) identifies nothing: the same body again is another webhook',
+  async id => {
+    const { client, post } = await connected()
+    await leave(ground.server, client)
+    const headers = { 'idempotency-key': id }
+    for (let i = 0; i < 2; i++) expect(JSON.parse((await post('same', { headers })).text).status).toBe('stored')
+  },
+)
+
 test('the same id and body for another endpoint is another webhook', async () => {
   const { client, receiver, post } = await connected()
   await leave(ground.server, client)
