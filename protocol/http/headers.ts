@@ -219,7 +219,7 @@ export function stripResponseTrailers(trailers: HeaderList): HeaderList {
 }
 
 function isNoRequestTrailer(name: string): boolean {
-  return isNoTrailer(name) || isClaim(name) || isMountName(name)
+  return isNoTrailer(name) || isClaim(name) || isMountName(name) || isPathName(name)
 }
 
 function isNoTrailer(name: string): boolean {
@@ -323,6 +323,27 @@ for (const name of MOUNT_NAMES) {
  */
 export function isMountName(name: string): boolean {
   return ((MOUNT_LENGTHS[name.charCodeAt(0)]! >>> name.length) & 1) === 1 && MOUNT_NAMES.has(dashed(name))
+}
+
+/**
+ * Fields with a second path that the service reads or writes: WebDAV's `Destination`, `X-Copy-From` and the like of Swift, and the sources of
+ * copies in S3 and its kin (`x-amz-`, `x-ms-`, `x-goog-`, ...).
+ */
+const PATH_NAME =
+  /^(?:(?:destination|x-copy-from|.+-symlink-target)(?:-account)?|x-object-manifest|.+-(?:copy|rename)-source)$/
+
+/** By their last and their sixth last character. */
+const MAY_BE_PATH = new Uint8Array(32 * 32)
+for (const end of ['nation', 'y-from', 'target', 'ccount', 'nifest', 'source']) MAY_BE_PATH[endOf(end)] = 1
+
+function endOf(name: string): number {
+  const last = name.length - 1
+  return ((name.charCodeAt(last) & 31) << 5) | (name.charCodeAt(last - 5) & 31)
+}
+
+/** Whether a service may take a second path from this field, beside the one of the request. */
+export function isPathName(name: string): boolean {
+  return MAY_BE_PATH[endOf(name)] === 1 && PATH_NAME.test(dashed(name))
 }
 
 /** Removes every field of {@link isClaim} and {@link isMountName}, in place. */

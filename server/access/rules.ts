@@ -2,6 +2,7 @@
 import { SallyportError } from '../../protocol/base/errors.ts'
 import type { Logger } from '../../protocol/base/log.ts'
 import type { HeaderList, HttpRequest } from '../../protocol/exchange.ts'
+import { isPathName } from '../../protocol/http/headers.ts'
 import { isUnder } from '../../protocol/http/problem.ts'
 import type { KeySource } from '../auth/key-source.ts'
 import { TokenRefused } from '../auth/refusal.ts'
@@ -42,10 +43,12 @@ export class CallerRules {
     this.#logger = logger
   }
 
-  isOpen({ runtime, path }: HttpRequest): boolean {
-    return this.#open.some(
+  /** A request with a second path never is. */
+  isOpen({ runtime, path, headers }: HttpRequest): boolean {
+    const isListed = this.#open.some(
       open => (open.runtime === '' || open.runtime === runtime) && isUnder(open.path, path) && readsOneWay(path),
     )
+    return isListed && !headers.some((name, i) => i % 2 === 0 && isPathName(name))
   }
 
   strip(fields: HeaderList): void {

@@ -655,6 +655,19 @@ describe('E18 open to everyone', () => {
     }
   })
 
+  test('is no request that has a second path, in a field', async () => {
+    const { url } = await judge(says(403))
+    await start({ forwardAuth: { url }, open: ['/webhooks'] })
+    for (const field of ['Destination', 'x-amz-copy-source', 'x_ms_copy_source', 'X-Copy-From', 'x.symlink.target']) {
+      expect([field, (await ask('/webhooks', { [field]: '/webhooks/x' }, { method: 'COPY' })).status]).toEqual([
+        field,
+        403,
+      ])
+    }
+    expect(seen).toEqual([])
+    expect((await ask('/webhooks', { 'x-destination': '/a', source: '/a' }, { method: 'COPY' })).status).toBe(200)
+  })
+
   test('is every runtime that is not named', async () => {
     const { url } = await judge(says(403))
     await start({ forwardAuth: { url }, runtimes: ['demo'] })

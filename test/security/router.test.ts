@@ -327,6 +327,99 @@ describe('R3 one canonical path', () => {
   })
 })
 
+describe('R3 a second path, in a field', () => {
+  const copy = (port: number, path: string, ...fields: string[]) =>
+    rawCall(
+      port,
+      `COPY ${path} HTTP/1.1\r\n${['host: a.example', 'connection: close', ...fields, '', ''].join('\r\n')}`,
+    )
+  const NAMES = [
+    ...['Destination', 'destination', 'X-Copy-From', 'x_copy_from', 'X!Copy.From', 'X-Object-Manifest'],
+    ...['x-amz-copy-source', 'X-Ms-Copy-Source', 'x-goog-copy-source', 'x_amz_copy_source', 'x-amz-rename-source'],
+    ...['X-Symlink-Target', 'Destination-Account'],
+  ]
+  const guarded = (target: string): Route[] => [
+    { name: 'all', match: {}, target },
+    { name: 'private', match: { path: '/private' }, target, allow: { callers: [] } },
+    { name: 'below', match: { path: '/v1/account/secret' }, target, allow: { callers: [] } },
+    { name: 'upper', match: { hosts: ['b.example'], path: '/b' }, target, allow: { callers: [] } },
+    { name: 'cut', match: { path: '/cut' }, target, rewrite: { stripPrefix: '/cut' } },
+    { name: 'cut-private', match: { path: '/cut/private' }, target, allow: { callers: [] } },
+    { name: 'moved', match: { path: '/moved' }, target, rewrite: { replacePrefix: { from: '/moved', to: '/base' } } },
+    { name: 'deep', match: { path: '/deep/er' }, target },
+    { name: 'deaf', match: { path: '/deaf' }, target, headers: { remove: ['destination'] } },
+    { name: 'named', match: { path: '/of/{name}' }, target, allow: { name: ['ann'] } },
+  ]
+
+  it.each(NAMES)('leads to the route of the request, or the request is refused: %s', async name => {
+    const up = await upstream()
+    const { address } = await service(guarded(up.url))
+    const answer = async (value: string) => status(await copy(address.port, '/pub/x', `${name}: ${value}`))
+    const elsewhere = [
+      ...['/private', '/private/a', 'private/a', 'http://a.example/private/a', 'HTTPS://other:8443/private/a?x'],
+      ...['/%70rivate/a', '/x/../private/a', 'private%2fa', '%2Fprivate%2Fa', '//private/a', '//a.example/private/a'],
+      ...['/;x/private/a', '/x%5c..%5cprivate', '/private#', 'http:/private/a', 'http:private', 'http%3a//h/private'],
+      ...[
+        'http://user@a/private',
+        'http:///private/a',
+        'http://b.example/b',
+        'http://a\\b/private',
+        '/cut/a',
+        '/of/bob',
+      ],
+    ]
+    for (const value of elsewhere) expect(await answer(value), value).toBe(400)
+    expect(up.received).toEqual([])
+    const same = [
+      '/pub/y',
+      'http://a.example/pub/y%20z',
+      'https://other/x',
+      'bucket/key?versionId=1',
+      '/privates',
+      '/100%25',
+    ]
+    for (const value of same) expect(await answer(value), value).toBe(200)
+    expect(up.received.join('').match(/^COPY /gm)?.length).toBe(same.length)
+  })
+
+  it('is read below where the service may be mounted, also behind what a route cuts off', async () => {
+    const up = await upstream()
+    const { address } = await service(guarded(up.url))
+    const answer = async (path: string, ...fields: string[]) => status(await copy(address.port, path, ...fields))
+    for (const value of ['/secret/a', 'secret/a']) {
+      expect(await answer('/v1/account/pub/x', `x-copy-from: ${value}`), value).toBe(400)
+    }
+    expect(await answer('/private-not/x', 'destination: ../private/a')).toBe(400)
+    expect(await answer('/cut/x', 'destination: /private/a')).toBe(400)
+    expect(await answer('/cut/x', 'destination: /cut/private')).toBe(400)
+    // Nobody has rewritten the path in the field.
+    expect(await answer('/moved/x', 'destination: /moved/y')).toBe(400)
+    expect(await answer('/pub/x', 'destination: /pub/y', 'destination: /private/y')).toBe(400)
+    expect(await answer('/pub/x', ...Array<string>(5).fill('destination: /pub/y'))).toBe(400)
+    expect(await answer('/of/ann', 'destination: /of/bob')).toBe(400)
+    expect(up.received).toEqual([])
+    expect(await answer('/v1/account/pub/x', 'x-copy-from: /pub/y')).toBe(200)
+    expect(await answer('/cut/x', 'destination: /cut/y')).toBe(200)
+    expect(await answer('/deep/er/x', 'destination: http://a.example/deep/er/y')).toBe(200)
+    expect(await answer('/of/ann', 'destination: http://a.example/of/ann')).toBe(200)
+    expect(await answer('/deaf', 'destination: /private')).toBe(200)
+    expect(up.received.join('').match(/^destination: /gim)?.length).toBe(3)
+  })
+
+  it('passes where no route demands anything, and is in no trailers', async () => {
+    const up = await upstream((socket, text) => void (text.endsWith('0\r\n\r\n') && socket.write(OK)))
+    const { address } = await service([
+      { name: 'all', match: {}, target: up.url },
+      { name: 'other', match: { path: '/other' }, target: up.url },
+    ])
+    const trailers = NAMES.map(name => `${name}: /other\r\n`).join('')
+    const head = 'PUT /x HTTP/1.1\r\nhost: a\r\nconnection: close\r\ndestination: /other\r\ntransfer-encoding: chunked'
+    expect(status(await rawCall(address.port, `${head}\r\n\r\n0\r\n${trailers}\r\n`))).toBe(200)
+    expect(field(up.received[0]!, 'destination')).toBe('/other')
+    expect(up.received[0]!.split('\r\n\r\n')[1]).toBe('0')
+  })
+})
+
 describe('R4 the target', () => {
   it('cannot be changed by anything in the request: absolute form, //, user info', async () => {
     const up = await upstream()

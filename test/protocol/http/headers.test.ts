@@ -7,6 +7,7 @@ import {
   isForwardedName,
   isMountName,
   isPath,
+  isPathName,
   isToken,
   removeClaims,
   removeHeader,
@@ -172,6 +173,35 @@ test('R2: names by which a caller says where the request is mounted, in every sp
   }
   for (const name of ['', 'script', 'user-agent', 'x-request-id', 'x-original-file', 'x-correlation-id', 'é']) {
     expect(isMountName(name)).toBe(false)
+  }
+})
+
+test('R3: names of fields with a second path, in every spelling', () => {
+  const copies = ['amz', 'ms', 'goog', 'oss', 'cos'].map(who => `x-${who}-copy-source`)
+  for (const name of [
+    ...copies,
+    'destination',
+    'x_copy.from',
+    'destination_account',
+    'x!object!manifest',
+    'x_amz_rename.source',
+  ]) {
+    expect(isPathName(name), name).toBe(true)
+    expect(stripRequestTrailers([name, '/x'])).toEqual([])
+    expect(stripResponseTrailers([name, '/x'])).toEqual([name, '/x'])
+  }
+  for (const name of [
+    '',
+    'n',
+    'source',
+    'authorization',
+    'x-destination',
+    'copy-source',
+    'x-source',
+    'sec-fetch-dest',
+    'x-copy-fromm',
+  ]) {
+    expect(isPathName(name), name).toBe(false)
   }
 })
 

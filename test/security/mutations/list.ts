@@ -972,6 +972,11 @@ export const MUTATIONS: readonly Mutation[] = [
     tests: ROUTER,
   },
   {
+    defence: 'a second path leads to the same route',
+    edits: [['router/second-path.ts', 'if (!table.isGuarded) return false', 'return false']],
+    tests: ROUTER,
+  },
+  {
     defence: 'dot segments',
     edits: [['router/path.ts', 'if (REFUSED.test(decoded)) return undefined', '']],
     tests: ROUTER,
