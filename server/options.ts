@@ -21,6 +21,7 @@ import type { Directory } from './directory/directory.ts'
 import type { Recorder } from './directory/recorder.ts'
 import type { RedisOptions } from './directory/redis-options.ts'
 import { checkInboxOptions, type InboxOptions, type ResolvedInbox } from './inbox/options.ts'
+import { keptClock } from './kept-clock.ts'
 import { checkKeyOrigin } from './key-origin.ts'
 import {
   DRAIN_TIMES,
@@ -161,7 +162,7 @@ export interface ServerOptions extends LimitOptions<typeof DRAIN_TIMES> {
   readonly onExchange?: ((record: ExchangeRecord) => void) | undefined
   /**
    * Decides which tokens and revocations are in force: milliseconds since 1970. What it returns at the start must be between the years
-   * 1973 and 5138, so that one in seconds or microseconds is refused. Without a number later on, all tokens are refused. Default `Date.now`.
+   * 1973 and 5138, so that one in seconds or microseconds is refused. While it returns no number later on, all tokens are refused. Default `Date.now`.
    */
   readonly clock?: (() => number) | undefined
   /** Knows which server serves which runtime. Default: in memory, for a single server. With Redis, several servers act as one. */
@@ -205,7 +206,10 @@ export interface ResolvedServerOptions extends LimitValues<typeof DRAIN_TIMES> {
   readonly logger: Logger
   readonly layers: readonly Layer[]
   readonly onExchange: ((record: ExchangeRecord) => void) | undefined
+  /** NaN while there is no time. */
   readonly clock: () => number
+  /** Always has a time. It must not decide on tokens. */
+  readonly keptClock: () => number
   readonly directory: Directory | RedisOptions | undefined
   readonly peer: PeerOptions | undefined
   readonly inbox: ResolvedInbox | undefined
@@ -305,6 +309,7 @@ export function resolveOptions(options: ServerOptions): ResolvedServerOptions {
   const domains = options.domains.map(domain => domain.toLowerCase())
   const { replica } = options
   demand(replica === undefined || isId(replica), 'replica must be 1 to 64 letters, digits, ".", "_" or "-"')
+  const clock = checkClock(options.clock)
   return {
     public: options.public,
     control,
@@ -331,7 +336,8 @@ export function resolveOptions(options: ServerOptions): ResolvedServerOptions {
     logger: safeLogger(options.logger),
     layers: options.layers ?? [],
     onExchange: hook('onExchange', options.onExchange, safeLogger(options.logger)),
-    clock: checkClock(options.clock),
+    clock,
+    keptClock: keptClock(clock),
     directory: options.directory,
     peer: options.peer,
     inbox: checkInboxOptions(options.inbox),
@@ -348,7 +354,10 @@ function checkClock(clock: () => number = Date.now): () => number {
   const isTime = typeof now === 'number' && now >= EARLIEST_MS && now <= LATEST_MS
   demand(isTime, `clock must return the time in ms since 1970, not ${String(now)}`)
   // `null` would count as 0.
-  return () => clock() ?? Number.NaN
+  return () => {
+    const now = clock()
+    return Number.isFinite(now) ? now : Number.NaN
+  }
 }
 
 /** Checks a time that clients are told, or wait for. It may be a day at most. Throws a TypeError. */

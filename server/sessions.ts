@@ -172,7 +172,11 @@ export class Sessions {
   arrive(arrival: ControlUpgrade): void {
     const { ws, ...client } = arrival
     const budgets = this.#budgets.of(client.identity.runtime)
-    const session = new RuntimeSession(this.#context, webSocketTransport(ws), { id: randomUUID(), budgets, ...client })
+    const connectedAt = this.#options.settings.keptClock()
+    const session = new RuntimeSession(this.#context, webSocketTransport(ws), {
+      ...{ id: randomUUID(), budgets, connectedAt },
+      ...client,
+    })
     this.#all.add(session)
     this.#count(session, 1)
     const gone = this.#guard(() => this.#count(session, -1))

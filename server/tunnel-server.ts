@@ -204,9 +204,9 @@ export class TunnelServer implements Server {
   }
 
   #openInbox(keeping: OpenedInbox, carriers: Carriers): Inbox {
-    const { inbox, logger, clock, tracing } = this.#settings
+    const { inbox, logger, keptClock, tracing } = this.#settings
     return new Inbox({
-      ...{ ...keeping, limits: inbox!.limits, plaintext: inbox!.plaintext, logger, now: clock, tracing },
+      ...{ ...keeping, limits: inbox!.limits, plaintext: inbox!.plaintext, logger, now: keptClock, tracing },
       isLive: runtime => carriers.pick(runtime) !== undefined || carriers.isFull(runtime),
       isHere: runtime => carriers.isOnline(runtime),
       isOvertaken: (announced, anywhere) => this.#registry.isOvertaken(announced, anywhere),

@@ -119,6 +119,8 @@ export class RuntimeSession implements RegisteredSession, Carrier {
       identity: Identity
       address: string
       thumbprint: string | undefined
+      /** In ms since 1970. */
+      connectedAt: number
       /** The limits on buffered bytes that it shares with other sessions. */
       budgets: Pick<SessionOptions, 'processBudget' | 'runtimeCeilings'>
       settled: () => void
@@ -130,7 +132,7 @@ export class RuntimeSession implements RegisteredSession, Carrier {
     this.address = client.address
     this.thumbprint = client.thumbprint
     this.#settled = client.settled
-    this.connectedAt = context.now()
+    this.connectedAt = client.connectedAt
     this.#credentials = new Credentials(this.#credentialsOwner(), client.identity)
     this.#session = createSession(transport, {
       ...context.session,

@@ -20,7 +20,7 @@ interface StoreKind {
   revocations?(
     options: StoreOptions,
     prefix: string,
-    { logger, clock }: { readonly logger: Logger; readonly clock: () => number },
+    { logger, keptClock }: { readonly logger: Logger; readonly keptClock: () => number },
   ): Promise<SharedRevocations>
 }
 
@@ -40,9 +40,9 @@ const redis: StoreKind = {
     const { RedisOperators } = await import('./redis-operators.ts')
     return new RedisOperators({ ...asking, redis: await addressOf(options), prefix })
   },
-  async revocations(options: RedisOptions, prefix, { logger, clock }) {
+  async revocations(options: RedisOptions, prefix, { logger, keptClock }) {
     const { RedisRevocations } = await import('./redis-revocations.ts')
-    return new RedisRevocations({ redis: await addressOf(options), prefix, logger, now: clock })
+    return new RedisRevocations({ redis: await addressOf(options), prefix, logger, now: keptClock })
   },
 }
 

@@ -53,6 +53,7 @@ async function renewing() {
     identity,
     address: '127.0.0.1',
     thumbprint: undefined,
+    connectedAt: Date.now(),
     budgets: {},
     settled() {},
   })

@@ -65,6 +65,20 @@ test.each([
   expect(ground.server.stats().inbox).toMatchObject({ dead: { damaged: 1 }, messages: { dead: 1 } })
 })
 
+test.each<[string, () => unknown]>([
+  ['no number for a while', () => undefined],
+  ['fractions', () => performance.timeOrigin + performance.now()],
+])('a clock that returns %s: webhooks are stored and delivered', async (_what, odd) => {
+  let clock = (): unknown => Date.now()
+  await startOffline({}, { clock: () => clock() as number })
+  clock = odd
+  expect((await ground.post('a')).status).toBe(202)
+  clock = Date.now
+  await ground.connect()
+  await until(() => ground.server.stats().inbox!.messages.delivered === 1)
+  expect(ground.receiver.bodies).toEqual(['a'])
+})
+
 test.each([0, 1, 2])('a webhook that lacks part %i is not shown as whole', async part => {
   ground = await makeGround()
   await store(Buffer.alloc(600_000, 'a'))
