@@ -90,7 +90,14 @@ describe('E1: lengths that could be read in two ways', () => {
     mount(server, { handler, serves: isOurs, logger: noLogger })
     server.listen(0, '127.0.0.1')
     await once(server, 'listening')
-    for (const [name, attack] of [...LENGTHS, ...CODINGS.map(coding => [coding, coded(coding)] as const)]) {
+    const rows = [...LENGTHS, ...CODINGS.map(coding => [coding, coded(coding)] as const)]
+    // Node answers an expectation itself if nothing listens for it.
+    const expecting = ['100-continue', 'banana'].flatMap(expect =>
+      rows.map(
+        ([name, attack]) => [`${name}, ${expect}`, attack.replace('\r\n', `\r\nExpect: ${expect}\r\n`)] as const,
+      ),
+    )
+    for (const [name, attack] of [...rows, ...expecting]) {
       const caller = await call((server.address() as AddressInfo).port)
       // What follows at once may be part of the attack, and so is nobody's request.
       caller.send(`${attack}GET /theirs HTTP/1.1\r\nHost: theirs\r\n\r\n`)
@@ -305,6 +312,23 @@ describe('E8: expectations', () => {
       expect(upstream.text).not.toContain('expect')
     },
   )
+
+  test("E8: on the embedder's server, an odd Expect reaches the upstream as on our own listener", async () => {
+    const { handler, seen } = recorder(({ response }) => ok(response))
+    const server = createServer((_, response) => void response.end('not ours'))
+    onTestFinished(() => void server.close().closeAllConnections())
+    mount(server, { handler, serves: authority => authority === HOST, logger: noLogger })
+    server.listen(0, '127.0.0.1')
+    await once(server, 'listening')
+    const caller = await call((server.address() as AddressInfo).port)
+    caller.send(post('Expect: banana\r\nContent-Length: 5\r\n', 'abcde') + CANARY)
+    await caller.until(text => text.split('HTTP/1.1 200 OK').length === 3)
+    expect(seen.map(({ request, body }) => [request.path, body])).toEqual([
+      ['/attack', 'abcde'],
+      ['/canary', ''],
+    ])
+    expect(caller.text).not.toMatch(/ 417 /)
+  })
 
   test('E8: a refused expectation never becomes a request', async () => {
     const { upstream, caller } = await startHttp1Edge(peer => {

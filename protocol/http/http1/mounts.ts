@@ -28,8 +28,8 @@ type Listener = (...args: unknown[]) => unknown
 /** Emitted on a request once the next one of its connection has arrived. By then it has arrived in full itself, even if it is paused. */
 export const FOLLOWED = Symbol('followed')
 
-/** Without a listener for the other two, Node handles the expectation itself and then emits `request`. */
-const ALWAYS_ATTACHED: readonly Event[] = ['request', 'upgrade']
+/** Without a listener for `checkContinue`, Node sends the 100 and then emits `request`. Any other expectation it would answer itself. */
+const ALWAYS_ATTACHED: readonly Event[] = ['request', 'checkExpectation', 'upgrade']
 
 interface Host extends HttpServer {
   /** Since Node 24.9: whether an offered upgrade is accepted. */
@@ -170,7 +170,11 @@ class Mounts {
       response.shouldKeepAlive = false
       ignoreRest(socket)
     }
-    if (one === undefined) return this.#pass(event, request, response)
+    if (one === undefined) {
+      // As Node answers it.
+      if (event === 'checkExpectation' && !this.#othersHear(event)) return response.writeHead(417).end()
+      return this.#pass(event, request, response)
+    }
     this.#probe(socket)
     const begin = () => {
       try {
@@ -193,17 +197,17 @@ class Mounts {
     if (this.#mounted.some(one => one.upgrades(request))) {
       return isWebSocket(request) && !hasBody(request) && !isBusy(request)
     }
-    return this.#othersUpgrade && this.#shouldUpgrade!.call(this.#server, request)
+    return this.#othersHear('upgrade') && this.#shouldUpgrade!.call(this.#server, request)
   }
 
-  /** Whether somebody else decides about an upgrade that is not ours, even if only since later. */
-  get #othersUpgrade(): boolean {
-    return this.#theirs.upgrade.length > 0 || this.#server.listenerCount('upgrade') > 1
+  /** Whether somebody else decides about what is not ours, even if only since later. */
+  #othersHear(event: Event): boolean {
+    return this.#theirs[event].length > 0 || this.#server.listenerCount(event) > 1
   }
 
   #onUpgrade(request: IncomingMessage, socket: Duplex, head: Buffer): unknown {
     const one = this.#mounted.find(mounted => mounted.upgrades(request))
-    if (one === undefined && this.#othersUpgrade) return this.#pass('upgrade', request, socket, head)
+    if (one === undefined && this.#othersHear('upgrade')) return this.#pass('upgrade', request, socket, head)
     // Node has removed its own listener. TLS may report an error of what came with the request even after the socket is destroyed.
     socket.on('error', ignore)
     if (one === undefined || isBusy(request)) return socket.destroy()

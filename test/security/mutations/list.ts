@@ -187,6 +187,17 @@ export const MUTATIONS: readonly Mutation[] = [
     tests: HTTP1,
   },
   {
+    defence: 'on attached servers, an odd Expect does not hide a head',
+    edits: [
+      [
+        'protocol/http/http1/mounts.ts',
+        "readonly Event[] = ['request', 'checkExpectation', 'upgrade']",
+        "readonly Event[] = ['request', 'upgrade']",
+      ],
+    ],
+    tests: HTTP1,
+  },
+  {
     defence: 'bytes after an Upgrade request wait for the 101',
     edits: [
       [

@@ -265,6 +265,21 @@ describe('expectations and offers', () => {
     expect(seen).toEqual([by, 'app'])
   })
 
+  test('an expectation that the embedder does not listen for leaves its request as it is', async () => {
+    const expects = 'expect: 200-ok'
+    host.on('request', answering('app'))
+    const back = addMount(host, mounted('ours'))
+    expect(await ask('ours', expects)).toMatch(/ours$/)
+    expect(await ask('theirs', expects)).toMatch(/^HTTP\/1\.1 417 /)
+    host.on('checkExpectation', (asked, response) => setTimeout(answering('later'), 10, asked, response))
+    expect(await ask('theirs', expects)).toMatch(/later$/)
+    back()
+    expect(await ask('theirs', expects)).toMatch(/later$/)
+    host.removeAllListeners('checkExpectation')
+    expect(await ask('ours', expects)).toMatch(/^HTTP\/1\.1 417 /)
+    expect(seen).toEqual(['ours', 'later', 'later'])
+  })
+
   test('100-continue is sent before our answer', async () => {
     host.on('checkContinue', answering('app'))
     addMount(host, mounted('ours'))
