@@ -21,10 +21,11 @@ export async function probeDirectory(config: ServerConfig): Promise<Probe[]> {
   let link: RedisLink | undefined
   try {
     const ignore = { message() {}, closed() {} }
-    const open = async () => RedisLink.open(await readAddress(options), placeOf(prefix), STEP_MS, ignore)
+    const place = placeOf(options.url, prefix)
+    const open = async () => RedisLink.open(await readAddress(options), place, STEP_MS, ignore)
     // If the first of several hosts is off, the next attempt begins with another one.
     link = await (options.url.includes(',') ? open().catch(open) : open())
-    const { key } = placeOf(prefix)
+    const { key } = place
     const missing = await link.missingRights(key, prefix)
     const well: Probe = { ...reached, status: 'ok', found: 'reached', hint: '' }
     if (missing.length > 0) {

@@ -151,7 +151,11 @@ export const serverSettings = {
     "Authorities (PEM) for `rediss://` and `rediss+sentinel://`. Default: Node's own.",
   ),
   ...limitSettings(LEASE),
-  'directory.prefix': setting(kinds.text('NAME'), 'sallyport', 'Prefix of the keys and the channel in Redis.'),
+  'directory.prefix': setting(
+    kinds.text('NAME'),
+    'sallyport',
+    'Prefix of the keys and channels in Redis. Services on one Redis need a prefix or a database each.',
+  ),
   'peer.listen': optional(
     kinds.address,
     'Address for other replicas. Without it, each replica serves only its own clients.',

@@ -10,7 +10,7 @@ import { errorOf } from '../../protocol/base/errors.ts'
 import { type Guard, guardWith } from '../../protocol/base/guard.ts'
 import { endClient, isClosedByRedis, makeClient, type RedisClient } from './redis-client.ts'
 import { askSentinels, bySilence, movedTo } from './redis-location.ts'
-import { isAddress, type RedisLocation, readPlace } from './redis-url.ts'
+import { CHANNELS, channelOf, isAddress, type RedisLocation, readPlace } from './redis-url.ts'
 import { CHANGE, RENEW, REVOKE, RIGHTS, type Script, WRITE } from './scripts.ts'
 import { ClosedByStore, NoRight, QueueFull } from './store.ts'
 
@@ -56,6 +56,8 @@ function noteSilent(host: string): void {
 }
 
 export class RedisLink {
+  /** What is published on it arrives here. */
+  readonly channel: string
   readonly #address: RedisAddress
   readonly #place: RedisLocation
   readonly #listener: LinkListener
@@ -88,7 +90,7 @@ export class RedisLink {
     signal?: AbortSignal,
   ): Promise<RedisLink> {
     if (signal?.aborted) throw new Error('closed')
-    const link = new RedisLink(address, deadlineMs, listener)
+    const link = new RedisLink(address, channel, deadlineMs, listener)
     const late = link.#guard(() => {
       if (link.#asked !== undefined) noteSilent(link.#asked)
       link.#end(new Error('Redis does not answer'))
@@ -99,7 +101,7 @@ export class RedisLink {
     link.#ending.promise.catch(link.#guard(() => signal?.removeEventListener('abort', abandon)))
     try {
       // Some of the steps in there would not notice that the link has ended.
-      await Promise.race([link.#open(channel, key), link.#ending.promise])
+      await Promise.race([link.#open(key), link.#ending.promise])
       return link
     } catch (error) {
       const cause = link.#closed ?? (error as Error)
@@ -110,7 +112,8 @@ export class RedisLink {
     }
   }
 
-  private constructor(address: RedisAddress, deadlineMs: number, listener: LinkListener) {
+  private constructor(address: RedisAddress, channel: string, deadlineMs: number, listener: LinkListener) {
+    this.channel = channel
     this.#address = address
     this.#place = readPlace(address.url)
     this.#listener = listener
@@ -144,7 +147,7 @@ export class RedisLink {
     return client
   }
 
-  async #open(channel: string, key: string): Promise<void> {
+  async #open(key: string): Promise<void> {
     const { hosts, sentinel } = this.#place
     const candidates =
       sentinel === undefined
@@ -156,7 +159,7 @@ export class RedisLink {
       this.#asked = candidate
       for (let host: string | undefined = candidate; host !== undefined; ) {
         try {
-          await this.#try(host, channel, key)
+          await this.#try(host, key)
           silentAt.delete(candidate)
           return
         } catch (error) {
@@ -173,7 +176,7 @@ export class RedisLink {
     throw new Error([...new Set(errors.map(String))].join('; '))
   }
 
-  async #try(host: string, channel: string, key: string): Promise<void> {
+  async #try(host: string, key: string): Promise<void> {
     const client = this.#clientFor(host, true)
     this.#client = client
     const broken = this.#guard((error: Error) => this.#ended(client, error))
@@ -195,7 +198,7 @@ export class RedisLink {
         client.sendCommand(['SCRIPT', 'LOAD', REVOKE.text]),
         client.sendCommand(['SCRIPT', 'LOAD', RIGHTS.text]),
         client.sendCommand(['SCRIPT', 'LOAD', WRITE.text]),
-        client.subscribe(channel, message),
+        client.subscribe(this.channel, message),
       ])
       this.#isOpen = true
     } catch (error) {
@@ -256,7 +259,8 @@ export class RedisLink {
 
   /** The commands that the user may not run, with the key or channel that they need. */
   async missingRights(key: string, prefix: string): Promise<string[]> {
-    return await this.run<string[]>(RIGHTS, key, [prefix]).catch(error => Promise.reject(named(error)))
+    const channels = CHANNELS.map(name => channelOf(this.#address.url, prefix, name))
+    return await this.run<string[]>(RIGHTS, key, channels).catch(error => Promise.reject(named(error)))
   }
 
   /** Rejects if Redis accepts no writes beside this key. */
@@ -281,8 +285,8 @@ export class RedisLink {
   }
 
   /** Resolves to the number of receivers. Rejects like `run`. */
-  publish(channel: string, text: string): Promise<number> {
-    return this.#send<number>(['PUBLISH', channel, text])
+  publish(text: string): Promise<number> {
+    return this.#send<number>(['PUBLISH', this.channel, text])
   }
 
   /** One timer, for the oldest operation. */

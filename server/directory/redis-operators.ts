@@ -6,6 +6,7 @@ import { randomUUID } from 'node:crypto'
 import { detached, type Guard, logGuard, starting } from '../../protocol/base/guard.ts'
 import type { AnswerOthers, AskingReplica, SharedOperators } from './operators.ts'
 import { type RedisAddress, RedisLink } from './redis-link.ts'
+import { channelOf } from './redis-url.ts'
 
 export interface RedisOperatorsOptions extends AskingReplica {
   /** Called for each connection. */
@@ -43,7 +44,6 @@ const FAILED = 'forwarding questions of operators failed'
 
 export class RedisOperators implements SharedOperators {
   readonly #options: RedisOperatorsOptions
-  readonly #channel: string
   /** A key of the directory. All replicas listen on the node that has it. */
   readonly #key: string
   readonly #guard: Guard
@@ -57,7 +57,6 @@ export class RedisOperators implements SharedOperators {
   constructor(options: RedisOperatorsOptions) {
     this.#options = options
     this.#guard = logGuard(options.logger, FAILED)
-    this.#channel = `${options.prefix}:operators`
     this.#key = `{${options.prefix}}:replicas`
   }
 
@@ -65,10 +64,12 @@ export class RedisOperators implements SharedOperators {
     clearTimeout(this.#timer)
     const { signal } = this.#closing
     if (signal.aborted || this.#link !== undefined) return
-    const place = { channel: this.#channel, key: this.#key }
+    const { redis, prefix } = this.#options
     const listener = { message: (text: string) => this.#receive(text), closed: () => this.#lost() }
     try {
-      this.#link = await RedisLink.open(await this.#options.redis(), place, DEADLINE_MS, listener, signal)
+      const address = await redis()
+      const place = { channel: channelOf(address.url, prefix, 'operators'), key: this.#key }
+      this.#link = await RedisLink.open(address, place, DEADLINE_MS, listener, signal)
       this.#check(this.#link)
     } catch {
       // The directory uses the same Redis, and logs this.
@@ -123,7 +124,7 @@ export class RedisOperators implements SharedOperators {
     if (text.length > MAX_MESSAGE_CHARS)
       throw new RangeError(`the message has ${text.length} characters, which is too long: ask the replica itself`)
     if (this.#link === undefined) return 0
-    return await this.#link.publish(this.#channel, text)
+    return await this.#link.publish(text)
   }
 
   #receive(text: string): void {

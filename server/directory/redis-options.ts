@@ -21,7 +21,7 @@ export interface RedisOptions extends LimitOptions<typeof LEASE> {
     | undefined
   /** Authority of Redis's certificate (PEM). Default: the system's authorities. */
   readonly ca?: string | Buffer | undefined
-  /** Prefix of the keys and the channel. Default `sallyport`. */
+  /** Prefix of the keys and channels. Default `sallyport`. Services on one Redis need a prefix or a database each. */
   readonly prefix?: string | undefined
 }
 

@@ -11,6 +11,7 @@ import { formatRule, MAX_LIST_BYTES, parseRule } from '../auth/revocation-list.t
 import type { SharedRevocations } from '../auth/revocation-store.ts'
 import { KEEP_OVER_S, MAX_REVOCATIONS, type Revocation } from '../auth/revocations.ts'
 import { type RedisAddress, RedisLink } from './redis-link.ts'
+import { channelOf } from './redis-url.ts'
 import { REVOKE } from './scripts.ts'
 
 export interface RedisRevocationsOptions {
@@ -56,7 +57,6 @@ export class RedisRevocations implements SharedRevocations {
   readonly #options: RedisRevocationsOptions
   readonly #key: string
   readonly #keys: readonly string[]
-  readonly #channel: string
   /** Marks the rules that were added here only. */
   readonly #id = randomBytes(6).toString('base64url')
   /** The version of the list that was last read. */
@@ -71,14 +71,13 @@ export class RedisRevocations implements SharedRevocations {
   /** The rules of the last call of `onList`. */
   #reported: Rules = new Map()
   #link: RedisLink | undefined
-  /** Aborted to close the link, whether it is open by then or not. */
+  /** Aborted to close the link, whether it is open by then or not. Also when the list closes. */
   #linking = new AbortController()
   #batch: Batch | undefined
   /** One exchange at a time, since each answer is the whole list, and Redis buffers only a few of these for a client. */
   #exchanging: Promise<unknown> = Promise.resolve()
   #timer: NodeJS.Timeout | undefined
-  /** Aborted when it closes, which closes the link. */
-  readonly #closing = new AbortController()
+  #closed = false
   #failure = ''
   readable = true
   odd: readonly string[] = []
@@ -91,12 +90,12 @@ export class RedisRevocations implements SharedRevocations {
     this.#options = options
     this.#key = `{${options.prefix}}:revocations`
     this.#keys = [this.#key, `${this.#key}:version`]
-    this.#channel = `${options.prefix}:revocations`
   }
 
   /** An operation on the old link, or an attempt to open one, might take its whole deadline to find that its path is gone. */
   async reread(): Promise<void> {
     this.#linking.abort()
+    if (this.#closed) return
     this.#linking = new AbortController()
     await this.#share([])
   }
@@ -111,7 +110,7 @@ export class RedisRevocations implements SharedRevocations {
       this.#failed('shared revocations: no Redis', error as Error)
     }
     clearTimeout(this.#timer)
-    if (this.#closing.signal.aborted) return
+    if (this.#closed) return
     const guard = logGuard(this.#options.logger, REFRESH_FAILED)
     const due = guard(() => {
       if (++this.#rounds % FETCH_ROUNDS === 0) this.#stale = true
@@ -133,7 +132,7 @@ export class RedisRevocations implements SharedRevocations {
 
   /** Logs it once. */
   #failed(text: string, error: Error): void {
-    if (this.#failure !== text && !this.#closing.signal.aborted) this.#options.logger.error({ err: error }, text)
+    if (this.#failure !== text && !this.#closed) this.#options.logger.error({ err: error }, text)
     this.#failure = text
   }
 
@@ -206,7 +205,7 @@ export class RedisRevocations implements SharedRevocations {
     this.#stale = false
     const nowS = Math.floor(this.#options.now() / 1000)
     const bounds = [MAX_REVOCATIONS, MAX_LIST_BYTES, MAX_READ, MAX_READ_BYTES, KEEP_OVER_S, nowS].map(String)
-    const args = [this.#channel, ...bounds, seen, mode, ...entries]
+    const args = [link.channel, ...bounds, seen, mode, ...entries]
     const [version = '', kind, , ...there] = await link.runForBytes(REVOKE, this.#keys, args)
     if (String(kind) === 'same') return this.#known
     this.#version = String(version)
@@ -273,20 +272,23 @@ export class RedisRevocations implements SharedRevocations {
   async #connected(): Promise<RedisLink> {
     if (this.#link !== undefined) return this.#link
     this.#stale = true
-    const place = { channel: this.#channel, key: this.#key }
+    const { redis, prefix } = this.#options
     const listener = {
       message: (version: string) => this.#notified(version),
       closed: () => {
         this.#link = undefined
       },
     }
-    const signal = AbortSignal.any([this.#closing.signal, this.#linking.signal])
-    this.#link = await RedisLink.open(await this.#options.redis(), place, DEADLINE_MS, listener, signal)
+    const { signal } = this.#linking
+    const address = await redis()
+    const place = { channel: channelOf(address.url, prefix, 'revocations'), key: this.#key }
+    this.#link = await RedisLink.open(address, place, DEADLINE_MS, listener, signal)
     return this.#link
   }
 
   close(): void {
-    this.#closing.abort()
+    this.#closed = true
+    this.#linking.abort()
     clearTimeout(this.#timer)
   }
 }

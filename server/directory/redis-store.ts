@@ -1,6 +1,7 @@
 /** The directory's store in Redis: two scripts, a hash for each runtime, a hash for the replicas, and a channel. */
 import { MAX_INSTANCES } from './directory.ts'
 import { type RedisAddress, RedisLink } from './redis-link.ts'
+import { channelOf } from './redis-url.ts'
 import { CHANGE, RENEW } from './scripts.ts'
 import {
   type DirectoryChange,
@@ -31,12 +32,13 @@ export class RedisStore implements DirectoryStore {
 
   async open(listener: StoreListener, deadlineMs: number, signal: AbortSignal): Promise<StoreLink> {
     const { redis, prefix } = this.#options
-    const place = placeOf(prefix)
+    const address = await redis()
+    const place = placeOf(address.url, prefix)
     const told = {
       message: (text: string) => listener.notice(text),
       closed: (error: Error) => listener.closed(error),
     }
-    const link = await RedisLink.open(await redis(), place, deadlineMs, told, signal)
+    const link = await RedisLink.open(address, place, deadlineMs, told, signal)
     await link.checkRights(place.key, prefix)
     this.#several = link.several
     return new RedisStoreLink(link, this.#options)
@@ -73,7 +75,7 @@ class RedisStoreLink implements StoreLink {
         String(KEEP_LIVE_MS),
         String(KEEP_EMPTY_MS),
         String(MAX_INSTANCES),
-        `${prefix}:changes`,
+        this.#link.channel,
       ],
     )
   }
@@ -90,8 +92,8 @@ class RedisStoreLink implements StoreLink {
 }
 
 /** The channel of the directory with this prefix, and the key that determines the node to connect to. */
-export function placeOf(prefix: string): { channel: string; key: string } {
-  return { channel: `${prefix}:changes`, key: keyOf(prefix, 'replicas') }
+export function placeOf(url: string, prefix: string): { channel: string; key: string } {
+  return { channel: channelOf(url, prefix, 'changes'), key: keyOf(prefix, 'replicas') }
 }
 
 /** A cluster chooses the node by the part in braces, so that a script has all its keys on one node. */

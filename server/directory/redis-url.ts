@@ -26,6 +26,17 @@ export function isAddress(text: string): boolean {
   return ADDRESS_FORM.test(text) && URL.canParse(`redis://${text}`)
 }
 
+export const CHANNELS = ['changes', 'operators', 'revocations'] as const
+
+/**
+ * The name of a channel. Redis has one set of channels for all databases, so that of any but the first has its number, at the end:
+ * before it, `sallyport:1` in the first database would have the channels of `sallyport` in the second.
+ */
+export function channelOf(url: string, prefix: string, name: (typeof CHANNELS)[number]): string {
+  const { database } = readPlace(url)
+  return `${prefix}:${name}${database > 0 ? `:${database}` : ''}`
+}
+
 /** Throws a TypeError that says what was expected. */
 export function readPlace(url: string): RedisLocation {
   const [, s, isSentinel, credentials, hosts = '', path = ''] = URL_FORM.exec(url) ?? []

@@ -368,7 +368,7 @@ return said
 /**
  * Returns the commands that the scripts and channels need and the user may not run, or nothing if Redis cannot tell.
  *
- * KEYS: one of the directory. ARGV: prefix.
+ * KEYS: one of the directory. ARGV: the channels.
  */
 export const RIGHTS = script(`
 local missing = {}
@@ -384,9 +384,9 @@ need('HSET', key, '', '')
 need('HDEL', key, '')
 need('DEL', key)
 need('PEXPIRE', key, '1')
-for _, channel in ipairs({ 'changes', 'operators', 'revocations' }) do
-  need('PUBLISH', ARGV[1] .. ':' .. channel, '')
-  need('SUBSCRIBE', ARGV[1] .. ':' .. channel)
+for _, channel in ipairs(ARGV) do
+  need('PUBLISH', channel, '')
+  need('SUBSCRIBE', channel)
 end
 return missing
 `)

@@ -329,9 +329,9 @@ test.runIf(needs('redis'))('P1 a link to the directory', async () => {
   const others = { message: (text: string) => void heard.push(text), closed: boom }
   const other = await RedisLink.open(address, place, 5000, others)
   await RedisLink.open(address, place, 5000, { message: boom, closed: closed.resolve })
-  await other.publish(place.channel, 'one')
+  await other.publish('one')
   expect((await closed.promise).message).toBe('thrown on purpose')
-  await other.publish(place.channel, 'two')
+  await other.publish('two')
   await until(() => heard.length === 2, 'the other link hears')
   vi.spyOn(others, 'closed').mockImplementation((() => {}) as never)
   other.close()

@@ -83,7 +83,7 @@ describe.runIf(needs('redis'))('a link to the directory is refused', () => {
     const others = [await sentinelNaming(primary.port, () => answered.promise), await freePort()]
     const hosts = [stale, ...others].map(port => `127.0.0.1:${port}`)
     const link = await open(`redis+sentinel://${hosts.join(',')}/main`)
-    await link.publish('sallyport:changes', '')
+    await link.publish('')
     link.close()
   })
 

@@ -616,6 +616,8 @@ describe.runIf(needs('redis'))('revocations in Redis', () => {
     await asked.promise
     meanwhile.close()
     await expect(adding).rejects.toThrow(/closed|aborted/)
+    for (const list of [before, meanwhile]) await list.reread()
+    await expect(meanwhile.add({ tokenId: 'later' })).rejects.toThrow(new Error('closed'))
     const listening = async () => String(await redis.command('PUBSUB', 'NUMSUB', 'sallyport:revocations'))
     while (!(await listening()).endsWith(',0'));
   })
