@@ -90,8 +90,8 @@ class OtlpExporter implements Exporter {
   readonly #ending: EndingAgent
   readonly #queue: FinishedSpan[] = []
   readonly #dropped: Record<DropReason, number> = { 'queue-full': 0, refused: 0, away: 0, closed: 0 }
-  /** Aborted when the time for `close` is over. */
-  readonly #stop = new AbortController()
+  /** The time for `close` is over. */
+  #stopped = false
   #exported = 0
   /** Number of spans in the batch that is being sent. */
   #sending = 0
@@ -165,7 +165,7 @@ class OtlpExporter implements Exporter {
   /** Sends a batch, with retries. Resolves to the number of spans that the receiver did not accept, and why. */
   async #deliver(body: string, count: number): Promise<{ rejected: number; reason: DropReason }> {
     for (const stepMs of [...RETRY_STEPS_MS, undefined]) {
-      if (this.#stop.signal.aborted) break
+      if (this.#stopped) break
       const { status, afterMs, rejected = 0, cause } = await this.#post(body)
       if (isAccepted(status)) return { rejected: Math.min(rejected, count), reason: 'refused' }
       this.#logger.warn({ url: urlForLogs(this.#url), status, reason: cause }, 'the receiver did not accept spans')
@@ -180,7 +180,7 @@ class OtlpExporter implements Exporter {
   /** Status 0 means that there was no answer. */
   async #post(body: string): Promise<Answer> {
     try {
-      const signal = AbortSignal.any([this.#stop.signal, AbortSignal.timeout(this.#limits.timeoutMs)])
+      const signal = AbortSignal.timeout(this.#limits.timeoutMs)
       const options = { method: 'POST' as const, headers: this.#headers, body, dispatcher: this.#ending.agent, signal }
       const { statusCode, headers, body: answer } = await request(this.#url, options)
       // A destroyed body emits an error, and nobody else listens for it.
@@ -215,14 +215,19 @@ class OtlpExporter implements Exporter {
     await Promise.resolve()
     this.#wake?.()
     const late = setTimeout(
-      this.#guard(() => this.#stop.abort()),
+      this.#guard(() => this.#stop()),
       graceMs,
     )
-    if (graceMs === 0) this.#stop.abort()
+    if (graceMs === 0) this.#stop()
     this.#begin()
     await this.#flushing
     clearTimeout(late)
     await this.#ending.end()
+  }
+
+  #stop(): void {
+    this.#stopped = true
+    detached(this.#logger, FAILED, this.#ending.end())
   }
 }
 
