@@ -80,6 +80,8 @@ export async function connect(options: ClientOptions): Promise<Tunnel> {
   const guard = guardWith(given.reject)
   const onAbort = guard(() => given.reject(signal?.reason))
   signal?.addEventListener('abort', onAbort)
+  // A source of tokens, which was just asked for the first one, may have aborted it.
+  if (signal?.aborted === true) onAbort()
   const warning = setTimeout(
     guard(() => warnOfWait(tunnel, options.logger)),
     WARN_MS,

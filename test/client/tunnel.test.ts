@@ -273,6 +273,18 @@ describe('connect', () => {
     await expect(before).rejects.toEqual(new Error('enough'))
   })
 
+  it("rejects with the signal's reason if the source of tokens aborts it at once", async () => {
+    const server = await fake()
+    const stop = new AbortController()
+    const token = () => {
+      stop.abort(new Error('no credentials'))
+      throw new Error('no token')
+    }
+    await expect(connect(optionsFor(server, { signal: stop.signal, token }))).rejects.toEqual(
+      new Error('no credentials'),
+    )
+  })
+
   const ed25519 = generateKeyPairSync('ed25519').privateKey.export({ format: 'pem', type: 'pkcs8' }) as string
   it.each<[string, Partial<ClientOptions>, string]>([
     [
