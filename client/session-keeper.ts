@@ -41,6 +41,7 @@ export type SessionListener = Pick<SessionOwner, 'onWelcome' | 'onReady' | 'onLe
 
 /** The outcome of one dial and its session. */
 type Outcome =
+  /** `refused`: by the server, or the credentials by a proxy. */
   | { readonly kind: 'failed'; readonly reason: string; readonly refused: boolean; readonly silent: boolean }
   | { readonly kind: 'lost'; readonly reason: string; readonly livedMs: number }
   /** The server asked us to leave, after a delay. The old session lives on until the server says `bye`. */
@@ -186,9 +187,9 @@ export class SessionKeeper {
 
   #failed(error: unknown): Outcome {
     const reason = messageOf(error)
-    const { refused, silent = false } = error instanceof Unreachable ? error : {}
+    const { refused, silent = false, wrongLogin = false } = error instanceof Unreachable ? error : {}
     if (refused !== undefined) this.#owner.onRefused(this.index, reason, refused.status, refused.requestId)
-    return { kind: 'failed', reason, refused: refused !== undefined, silent }
+    return { kind: 'failed', reason, refused: refused !== undefined || wrongLogin, silent }
   }
 
   /** Resolves when the session has ended, or another should be opened beside it. */

@@ -19,11 +19,18 @@ export class Unreachable extends Error {
   readonly refused: { readonly status: number; readonly requestId: string | undefined } | undefined
   /** True if nothing answered at all, so that trying again costs nobody anything. */
   readonly silent: boolean
+  /** True if a proxy refused our credentials. Trying again soon is pointless, and may lock the account. */
+  readonly wrongLogin: boolean
 
-  constructor(message: string, why: Partial<Pick<Unreachable, 'refused' | 'silent'>>, options?: { cause?: unknown }) {
+  constructor(
+    message: string,
+    why: Partial<Pick<Unreachable, 'refused' | 'silent' | 'wrongLogin'>>,
+    options?: { cause?: unknown },
+  ) {
     super(message, options)
     this.refused = why.refused
     this.silent = why.silent ?? false
+    this.wrongLogin = why.wrongLogin ?? false
   }
 }
 
@@ -111,7 +118,8 @@ export class Dialler {
     const { failure } = error
     const reason = explain(failure, context)
     const silent = failure.kind === 'timeout' && (failure.phase === 'resolve' || failure.phase === 'connect')
-    if (!isRefusal(failure)) return new Unreachable(reason, { silent }, { cause: error })
+    const wrongLogin = failure.kind === 'proxy' && failure.status === 407 && context.proxy?.credentials === true
+    if (!isRefusal(failure)) return new Unreachable(reason, { silent, wrongLogin }, { cause: error })
     const answer = failure.kind === 'answer' ? failure : { status: 101, requestId: undefined }
     if (answer.status === 401) this.#tokens.refused(context.token)
     return new Unreachable(

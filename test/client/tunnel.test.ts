@@ -1,4 +1,7 @@
 import { generateKeyPairSync } from 'node:crypto'
+import { once } from 'node:events'
+import { createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
 import { queryObjects } from 'node:v8'
 import { afterEach, describe, expect, it, vi } from 'vitest'
 import { Backoff } from '../../client/dial/backoff.ts'
@@ -740,6 +743,26 @@ describe('several replicas', () => {
     startTunnel(optionsFor(server, { on, logger: { debug() {}, info() {}, warn: log, error: log } }))
     await until(() => rounds >= 2)
     expect(logged).toEqual([expect.stringMatching(/^the server refused this client: refused \(401/)])
+  })
+
+  it.each([
+    ['us:wrong@', 5000, 10_000],
+    ['', 0, 5],
+  ])('a proxy that answers 407 to "%s" is asked again after %i to %i ms', async (credentials, least, most) => {
+    const proxy = createServer().on('connect', (_, socket) => {
+      socket.end('HTTP/1.1 407 No\r\nProxy-Authenticate: Basic realm="a"\r\n\r\n')
+    })
+    await once(proxy.listen(0, '127.0.0.1'), 'listening')
+    const through = `http://${credentials}127.0.0.1:${(proxy.address() as AddressInfo).port}`
+    const backoff = { firstMs: 5, refusedMs: 10_000 }
+    const refused = vi.fn()
+    const tunnel = startTunnel(optionsFor({ url: 'wss://example.test' }, { proxy: through, backoff, on: { refused } }))
+    const { inMs, reason } = await event(tunnel, 'reconnecting')
+    expect(reason).toContain('(407)')
+    expect(inMs).toBeGreaterThanOrEqual(least)
+    expect(inMs).toBeLessThanOrEqual(most)
+    expect(refused).not.toHaveBeenCalled()
+    proxy.close()
   })
 
   it('a refusal that ends a session is logged once, too', async () => {
