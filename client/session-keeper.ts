@@ -173,14 +173,13 @@ export class SessionKeeper {
   }
 
   async #once(): Promise<Outcome> {
-    let dialled: Dialled | undefined
+    let dialled: Dialled
     try {
       dialled = await this.#owner.dial(this.index + this.attempts++)
-      if (!this.#owner.signal.aborted) return await this.#serve(dialled)
     } catch (error) {
-      dialled?.socket.terminate()
       return this.#failed(error)
     }
+    if (!this.#owner.signal.aborted) return await this.#serve(dialled)
     dialled.socket.terminate()
     return { kind: 'failed', reason: 'closed', refused: false, silent: false }
   }
@@ -300,7 +299,7 @@ export class SessionKeeper {
       closeCode = code
     })
     dialled.socket.once('close', closed)
-    const opened = this.#owner.openSession(dialled, this.index, {
+    const listener: SessionListener = {
       onWelcome: session => {
         const accepted = pending!.accepts(session)
         if (!accepted) resolve({ kind: 'elsewhere' })
@@ -338,8 +337,13 @@ export class SessionKeeper {
             : { kind: 'failed', reason: cause, refused, silent: false },
         )
       },
-    })
-    role.onOpen(opened)
+    }
+    try {
+      role.onOpen(this.#owner.openSession(dialled, this.index, listener))
+    } catch (error) {
+      dialled.socket.terminate()
+      resolve(this.#failed(error))
+    }
     return promise
   }
 
