@@ -4,7 +4,7 @@
  * to a route that demands something else.
  */
 import type { HttpRequest } from '../protocol/exchange.ts'
-import { dashed, isAuthority, isPathName } from '../protocol/http/headers.ts'
+import { hasTwin, isAuthority, isPathName } from '../protocol/http/headers.ts'
 import type { CompiledRoute, CompiledTable } from './compiled.ts'
 import { isGuarded, matchRequest, routeOf } from './match.ts'
 import { decodeSegment, pathEnd } from './path.ts'
@@ -61,7 +61,7 @@ function pathValues({ headers }: HttpRequest, { requestRules }: CompiledRoute): 
   const values: string[] = []
   for (let i = 0; i < headers.length; i += 2) {
     const name = headers[i]!
-    if (isPathName(name) && requestRules?.remove.has(dashed(name)) !== true) values.push(headers[i + 1]!)
+    if (isPathName(name) && !(requestRules && hasTwin(requestRules.remove, name))) values.push(headers[i + 1]!)
   }
   return values
 }

@@ -234,6 +234,15 @@ export function dashed(name: string): string {
   return ODD.test(name) ? name.replace(ODDS, '-') : name
 }
 
+/** grpc-gateway passes what is behind it as metadata, among which others are the caller's fields of that name. */
+const METADATA = /^grpc-metadata-(?:grpcgateway-)?/
+
+/** Whether one of these names, which are {@link dashed}, is what some service may read instead of this one. */
+export function hasTwin(names: ReadonlySet<string>, name: string): boolean {
+  const plain = dashed(name)
+  return names.has(plain) || (plain.startsWith('grpc-metadata-') && names.has(plain.replace(METADATA, '')))
+}
+
 /** Claims about the caller that we make ourselves, and our own internal names. `*` stands for any end. */
 const FORWARDED =
   'forwarded x-forwarded* x-real-ip x-client-ip x-cluster-client-ip x-original-forwarded-for sallyport-* x-sallyport-*'
@@ -244,7 +253,8 @@ x-azure-clientip x-azure-socketip x-appengine-user-ip x-appengine-remote-addr x-
 client-cert* x-client-cert* x-client-verify x-client-dn ssl-client-* x-ssl-* x-arr-clientcert x-amzn-mtls-* cf-client-cert* cf-cert-*
 cloudfront-viewer-cert* ssl-cipher* ssl-session-id proxy-auth-cert proxy-ssl-id x-proxied-https front-end-https`
 
-const patternOf = (...names: string[]) => new RegExp(`^(?:${names.join('|').replaceAll('*', '.*')})$`)
+const patternOf = (...names: string[]) =>
+  new RegExp(`(?:${METADATA.source}|^)(?:${names.join('|').replaceAll('*', '.*')})$`)
 const FORWARDED_NAMES = FORWARDED.split(' ')
 const CLAIM_NAMES = [...FORWARDED_NAMES, ...BY_PROXIES.split(/\s+/)]
 const FORWARDED_NAME = patternOf(...FORWARDED_NAMES)
@@ -252,7 +262,7 @@ const CLAIM = patternOf(...CLAIM_NAMES)
 
 /** By the first and the third character of a name, whether it may be one of them. Hardly any other name may. */
 const MAY_BE_CLAIM = new Uint8Array(32 * 32)
-for (const [first, , third] of CLAIM_NAMES) {
+for (const [first, , third] of [...CLAIM_NAMES, 'grpc-metadata-']) {
   for (const sign of third === '-' ? SIGNS : third!) MAY_BE_CLAIM[startOf(`${first} ${sign}`)] = 1
 }
 
@@ -262,7 +272,8 @@ function startOf(name: string): number {
 
 /**
  * Whether a field makes claims about the caller that only the network can prove: `forwarded`, `x-forwarded-*`, `x-real-ip` and the
- * like, our own internal names, and variants that CGI-like upstreams read as the same (see {@link dashed}). No peer's own pass.
+ * like, our own internal names, and variants that CGI-like upstreams (see {@link dashed}) or grpc-gateway read as the same. No peer's own
+ * pass.
  */
 export function isForwardedName(name: string): boolean {
   return MAY_BE_CLAIM[startOf(name)] === 1 && FORWARDED_NAME.test(dashed(name))

@@ -5,7 +5,14 @@
 import type { ErrorCode } from '../../protocol/base/errors.ts'
 import type { HeaderList, HttpRequest } from '../../protocol/exchange.ts'
 import { appendForwarded } from '../../protocol/http/forwarded.ts'
-import { dashed, isForwardedName, isMountName, removeHeader, removeWhere } from '../../protocol/http/headers.ts'
+import {
+  dashed,
+  hasTwin,
+  isForwardedName,
+  isMountName,
+  removeHeader,
+  removeWhere,
+} from '../../protocol/http/headers.ts'
 import type { CompiledHeaders } from '../compiled.ts'
 import { isInboxField } from './inbox-fields.ts'
 
@@ -75,5 +82,5 @@ function applyRules(headers: HeaderList, rules: CompiledHeaders): void {
 }
 
 function removeRuled(headers: HeaderList, { remove }: CompiledHeaders): void {
-  removeWhere(headers, name => remove.has(dashed(name)))
+  removeWhere(headers, name => hasTwin(remove, name))
 }

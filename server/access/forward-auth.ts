@@ -5,7 +5,7 @@ import { ignore } from '../../protocol/base/guard.ts'
 import { readAtMost } from '../../protocol/base/read-at-most.ts'
 import type { HeaderList, HttpRequest, ResponseSink } from '../../protocol/exchange.ts'
 import { appendForwarded } from '../../protocol/http/forwarded.ts'
-import { dashed, isFieldValue, removeWhere, stripHopByHop } from '../../protocol/http/headers.ts'
+import { dashed, hasTwin, isFieldValue, removeWhere, stripHopByHop } from '../../protocol/http/headers.ts'
 import { type CorsPolicy, corsFields } from '../../protocol/http/problem.ts'
 import { FORWARD_AUTH_MS, type ForwardAuth } from './options.ts'
 import { Turns } from './turns.ts'
@@ -57,7 +57,7 @@ export class ForwardAuthCheck {
     this.#url = url
     this.#names = headers.map(name => name.toLowerCase())
     const names = new Set(this.#names.map(dashed))
-    this.#isCopied = name => names.has(dashed(name))
+    this.#isCopied = name => hasTwin(names, name)
     this.#timeoutMs = timeoutMs
     const connect = { timeout: timeoutMs, ...(ca === undefined ? {} : { ca: String(ca) }) }
     this.#ending = endingAgent({ connect, connections: TURNS.atOnce })

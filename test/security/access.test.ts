@@ -196,7 +196,7 @@ describe('E18 a forward-auth service', () => {
   test('strips what callers claim about themselves even where it is not asked', async () => {
     const { url, asked } = await judge(says(500))
     await start({ forwardAuth: { url, headers: HEADERS }, runtimes: ['demo'], open: ['demo/webhooks'] })
-    const forged = { 'x-auth-request-user': 'root' }
+    const forged = { 'x-auth-request-user': 'root', 'Grpc-Metadata-X-Auth-Request-User': 'root' }
     expect((await ask('/webhooks/a', forged)).status).toBe(200)
     expect((await ask('/', forged, {}, 'other')).status).toBe(200)
     expect(JSON.stringify(seen)).not.toContain('root')
@@ -242,7 +242,8 @@ describe('E18 a forward-auth service', () => {
         method: 'POST',
         headers: { host: `demo.${DOMAIN}`, trailer: 'x-a' },
       })
-      sent.addTrailers({ 'x-auth-request-user': 'root', x_auth_request_groups: 'wheel', 'x-a': '1' })
+      const forged = { 'x-auth-request-user': 'root', 'grpc-metadata-x-auth-request-user': 'root' }
+      sent.addTrailers({ ...forged, x_auth_request_groups: 'wheel', 'x-a': '1' })
       sent.end('body')
       const [said] = (await once(sent, 'response')) as [IncomingMessage]
       expect(said.statusCode).toBe(200)

@@ -143,7 +143,8 @@ describe('R1 the fields that a route removes or sets', () => {
     const up = await upstream()
     const headers = { remove: ['X-User'], set: { 'x-from': 'us' } }
     const { address } = await service([{ name: 'all', match: {}, target: up.url, headers }])
-    const forged = ['X-User', 'X_User', 'x.user', 'x!user', 'X-From', 'X_From', 'x.from'].map(name => `${name}: evil`)
+    const names = ['X-User', 'X_User', 'x.user', 'x!user', 'X-From', 'X_From', 'x.from']
+    const forged = [...names, ...names.map(name => `Grpc-Metadata-${name}`)].map(name => `${name}: evil`)
     expect(status(await get(address.port, '/', ...forged, 'x-kept: yes'))).toBe(200)
     expect(up.received[0]).not.toContain('evil')
     expect(field(up.received[0]!, 'x-from')).toBe('us')
@@ -160,7 +161,7 @@ describe('R1 the fields that a route removes or sets', () => {
     }
     const { address } = await service([{ name: 'all', match: {}, target: up.url, ...rules }])
     const head = 'POST / HTTP/1.1\r\nhost: a\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n'
-    const sent = `${head}1\r\na\r\n0\r\nx-user: evil\r\nX_From: evil\r\nx-kept: yes\r\n\r\n`
+    const sent = `${head}1\r\na\r\n0\r\nx-user: evil\r\nX_From: evil\r\nGrpc-Metadata-X-User: evil\r\nx-kept: yes\r\n\r\n`
     const got = await rawCall(address.port, sent)
     expect([field(got, 'x-kept'), field(up.received[0]!, 'x-kept')]).toEqual(['yes', 'yes'])
     expect(up.received[0]! + got).not.toContain('evil')
@@ -191,6 +192,8 @@ describe('R2 fields that name the caller', () => {
     'Client-Cert: evil',
     'X-SSL-Client-Verify: evil',
     'Sallyport-Internal: evil',
+    'Grpc-Metadata-X-Forwarded-For: 6.6.6.6',
+    'Grpc-Metadata-Client-Cert: evil',
     'X-Request-Id: evil',
   ]
 

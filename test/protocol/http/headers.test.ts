@@ -1,6 +1,7 @@
 import { describe, expect, test } from 'vitest'
 import {
   getAllHeaders,
+  hasTwin,
   isAuthority,
   isClaim,
   isFieldValue,
@@ -174,6 +175,33 @@ test('R2: names by which a caller says where the request is mounted, in every sp
   for (const name of ['', 'script', 'user-agent', 'x-request-id', 'x-original-file', 'x-correlation-id', 'é']) {
     expect(isMountName(name)).toBe(false)
   }
+})
+
+test('R1, R2, E18: what is behind grpc-metadata- counts as a name, since grpc-gateway reads it so', () => {
+  const names = new Set(['x-user', 'authorization'])
+  const twins = [
+    'x-user',
+    'x_user',
+    'grpc-metadata-x-user',
+    'Grpc_Metadata.X!User',
+    'grpc-metadata-grpcgateway-authorization',
+  ]
+  for (const name of twins) expect(hasTwin(names, name.toLowerCase()), name).toBe(true)
+  for (const name of ['x-users', 'grpc-metadata-', 'grpc-metadata-user', 'x-grpc-metadata-x-user', 'grpc-timeout']) {
+    expect(hasTwin(names, name), name).toBe(false)
+  }
+  for (const name of [
+    'grpc-metadata-x-forwarded-for',
+    'grpc_metadata_forwarded',
+    'grpc-metadata-grpcgateway-x-real-ip',
+  ]) {
+    expect(isForwardedName(name), name).toBe(true)
+  }
+  expect(stripRequestTrailers(['grpc-metadata-client-ip', '1', 'grpc-metadata-a', '2'])).toEqual([
+    'grpc-metadata-a',
+    '2',
+  ])
+  expect(isForwardedName('grpc-metadata-a')).toBe(false)
 })
 
 test('R3: names of fields with a second path, in every spelling', () => {
