@@ -13,7 +13,7 @@ export function compileCors(route: Route, report: ReportProblem): CorsPolicy | u
   const cors = route.cors
   if (cors === undefined) return undefined
   cors.origins.forEach((origin, i) => {
-    const plain = origin === '*' || /^[a-z][a-z0-9+.-]*:\/\/[^/?#\s]+$/.test(origin)
+    const plain = origin === '*' || /^[a-z][a-z0-9+.-]*:\/\/[^/?#\s*]+$/.test(origin)
     if (!plain) report(['cors', 'origins', i], 'must be an origin such as https://ui.example.com, without a path')
   })
   if (cors.credentials === true && cors.origins.includes('*')) {

@@ -30,6 +30,9 @@ export function isAlwaysRemoved(name: string): boolean {
   return isMountName(name) || isHopByHop(name) || (kindOf(name) ?? FIELD_KIND.plain) !== FIELD_KIND.plain
 }
 
+/** Where `*` would be taken for any text, and means itself. */
+export const NO_PATTERNS = 'has a "*", which stands for nothing here; list what is meant one by one'
+
 export function compileHeaders(
   rules: HeaderRules | undefined,
   key: string,
@@ -53,6 +56,7 @@ export function compileHeaders(
 function mayChange(name: string, report: ReportProblem, at: RouteProblem['path']): boolean {
   const lower = name.toLowerCase()
   if (!isToken(name)) report(at, 'is not a header name')
+  else if (name.includes('*')) report(at, NO_PATTERNS)
   else if (OURS.has(dashed(lower))) report(at, `"${lower}" belongs to the connection and cannot be set or removed`)
   else if (isForwardedName(lower)) report(at, `"${lower}" identifies the caller and cannot be set or removed`)
   else return true

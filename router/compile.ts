@@ -3,7 +3,7 @@ import { parseCidrs } from '../protocol/base/address.ts'
 import { isAuthority, isFieldValue, isToken } from '../protocol/http/headers.ts'
 import { isMethod } from '../protocol/http/methods.ts'
 import { checkPublished, compileCors } from './compile-cors.ts'
-import { compileHeaders, isAlwaysRemoved } from './compile-headers.ts'
+import { compileHeaders, isAlwaysRemoved, NO_PATTERNS } from './compile-headers.ts'
 import { announceInbox, checkInbox } from './compile-inbox.ts'
 import { compileTls, TableAuthorities } from './compile-tls.ts'
 import { compileWebhook } from './compile-webhook.ts'
@@ -134,6 +134,8 @@ function compilePath(route: Route, report: ReportProblem): CompiledPath {
     const name = CAPTURE.exec(part)?.[1]
     const decoded = decodeSegment(part)
     if (name === undefined && /[{}]/.test(part)) report(at, 'a capture is a whole segment, written {name}')
+    if (/\*|^[:<]/.test(part))
+      report(at, 'has no patterns: write {name} for any segment; %2A, %3A and %3C are *, : and <')
     if (part === '') report(at, 'must not have an empty segment')
     if (decoded === '.' || decoded === '..') report(at, 'must not have a dot segment')
     if (name === undefined) return decoded
@@ -171,6 +173,7 @@ function compileMatchHeaders(route: Route, warnings: string[], report: ReportPro
   return Object.entries(route.match.headers ?? {})
     .map(([name, value]): [string, string] => {
       if (!isToken(name)) report(['match', 'headers', name], 'is not a header name')
+      if (name.includes('*')) report(['match', 'headers', name], NO_PATTERNS)
       const lower = name.toLowerCase()
       if (isAlwaysRemoved(lower)) {
         warnings.push(
@@ -228,6 +231,7 @@ function compileAllow(
   if (names.includes('callers')) report(['match', 'path'], '{callers} cannot be a capture: allow.callers are addresses')
   for (const [name, values] of Object.entries(route.allow ?? {})) {
     if (values === undefined) report(['allow', name], 'must be a list: undefined would allow all')
+    else if (values.some(value => value.includes('*'))) report(['allow', name], NO_PATTERNS)
     else if (name === 'callers') {
       try {
         callers = parseCidrs(values)

@@ -106,6 +106,7 @@ function checkSet(access: AccessOptions, audience: string, hasTls: boolean): voi
   demand(runtimes.length <= MAX_LIST && runtimes.every(isRuntimeName), 'access.runtimes must be names of runtimes')
   demand(open.length <= MAX_LIST, `access.open has over ${MAX_LIST} entries`)
   for (const path of open) {
+    demand(!/[*{}]|\/[:<]/.test(path), `access.open: ${path} has a pattern; what is below a path is open with it`)
     demand(OPEN_PATH.test(path) && readsOneWay(openPath(path)), `access.open: ${path} is not a plain [RUNTIME]/PATH`)
   }
   if (jwt !== undefined) {
@@ -122,6 +123,7 @@ function checkForwardAuth({ url, headers = [], timeoutMs }: ForwardAuth): void {
   for (const name of headers) {
     const plain = dashed(name.toLowerCase())
     const isOurs = isForwardedName(plain) || isMountName(plain) || isHopByHop(plain) || NOT_TO_COPY.has(plain)
+    demand(!name.includes('*'), `access.forwardAuth.headers: ${name} has a "*", which stands for nothing here`)
     demand(isToken(name) && !isOurs, `access.forwardAuth.headers: ${name} cannot be copied, since it is ours to set`)
   }
   if (timeoutMs !== undefined) checkDuration('access.forwardAuth.timeoutMs', timeoutMs, 1, 60_000)

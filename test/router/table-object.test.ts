@@ -203,3 +203,31 @@ it('compiling a large table whose routes differ only in their methods takes work
   }
   expect(work(1_000)).toBeLessThan(12 * work(100))
 })
+
+describe('a pattern, where it would stand for itself and protect nothing,', () => {
+  const tableOf = (more: object) => ({ routes: [{ name: 'a', match: {}, target: 'http://b.test', ...more }] })
+
+  it.each<[string, object, string]>([
+    ...['/admin/*', '/admin/**', '/*/admin', '/adm*', '/:tenant/admin', '/users/<id>'].map(
+      (path): [string, object, string] => [path, { match: { path } }, 'match.path: has no patterns'],
+    ),
+    ['headers.remove', { headers: { remove: ['remote-*'] } }, 'headers.remove[0]: has a "*"'],
+    ['headers.set', { headers: { set: { 'x-*': '' } } }, 'headers.set.x-*: has a "*"'],
+    ['responseHeaders.remove', { responseHeaders: { remove: ['x-*'] } }, 'responseHeaders.remove[0]: has a "*"'],
+    ['match.headers', { match: { headers: { 'x-*': '1' } } }, 'match.headers.x-*: has a "*"'],
+    ['allow', { match: { path: '/{n}' }, allow: { n: ['team-*'] } }, 'allow.n: has a "*"'],
+    ['allow.callers', { allow: { callers: ['10.*'] } }, 'allow.callers: has a "*"'],
+    ['match.hosts', { match: { hosts: ['a.*'] } }, 'match.hosts[0]'],
+    ['match.methods', { match: { methods: ['*'] } }, 'match.methods[0]'],
+    ['cors.origins', { cors: { origins: ['https://*.a.test'] } }, 'cors.origins[0]'],
+  ])('is refused: %s', (_, more, message) => {
+    expect(() => createRouter({ routes: tableOf(more) as RouteTable })).toThrow(message)
+  })
+
+  it('has a literal meaning where it is escaped, and its own where it has one', () => {
+    const paths = ['/a%2A', '/%3Aa', '/%3ca', '/a:b', '/a<b', '/{n}']
+    const lists = { hosts: ['*.a.test'], headers: { 'x-a': '*' } }
+    for (const path of paths) createRouter({ routes: tableOf({ match: { path, ...lists } }) as RouteTable })
+    createRouter({ routes: tableOf({ cors: { origins: ['*'], headers: ['*'] } }) as RouteTable })
+  })
+})

@@ -656,6 +656,15 @@ describe('E18 open to everyone', () => {
     }
   })
 
+  test('and what is copied are no patterns, which would stand for themselves', async () => {
+    const { url } = await judge(says(403))
+    for (const open of ['/hooks/*', '/{name}/hooks', '/:name/hooks', 'demo/<name>']) {
+      await expect(start({ forwardAuth: { url }, open: [open] })).rejects.toThrow('has a pattern')
+    }
+    const headers = ['x-auth-request-*']
+    await expect(start({ forwardAuth: { url, headers } })).rejects.toThrow('has a "*", which stands for nothing here')
+  })
+
   test('is no request that has a second path, in a field', async () => {
     const { url } = await judge(says(403))
     await start({ forwardAuth: { url }, open: ['/webhooks'] })
