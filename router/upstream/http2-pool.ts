@@ -210,10 +210,19 @@ export class Http2Pool implements Pool {
       if (socket === undefined) {
         place.end()
         failed(error)
-      } else if (this.#http1 !== undefined && (socket as TLSSocket).alpnProtocol !== 'h2') {
+        return
+      }
+      if (this.#http1 !== undefined && (socket as TLSSocket).alpnProtocol !== 'h2') {
         handOver(this.#http1, socket, place, over())
+        return
+      }
+      const refused = this.#connections.refuseFor(caller, this.#connections.keptPorts.addressOf(socket))
+      if (refused !== undefined) {
+        resetSocket(socket)
+        place.end()
+        this.#turnAway(caller, refused, over())
       } else {
-        giveUpStep = this.#greet(socket, place, endsMs, (unwelcome, session) => {
+        giveUpStep = this.#greet(socket, place, caller, endsMs, (unwelcome, session) => {
           if (session === undefined) failed(unwelcome)
           else this.#share(session, over())
         })
@@ -229,6 +238,16 @@ export class Http2Pool implements Pool {
     return dial
   }
 
+  /** The network of `caller`, for which a connection was opened, may use none. Others that waited for it open their own. */
+  #turnAway(caller: string, refused: SallyportError, waiting: readonly Waiter[]): void {
+    const now = performance.now()
+    for (const waiter of waiting) {
+      if (waiter.gone) continue
+      if (networkOf(waiter.caller) === networkOf(caller)) waiter.done(refused, undefined)
+      else this.#wait(waiter, now)
+    }
+  }
+
   /**
    * Waits for the upstream's settings, its first frame. It would refuse streams sent before that and above its limit. The
    * returned function abandons the wait; `done` is then not called.
@@ -236,6 +255,7 @@ export class Http2Pool implements Pool {
   #greet(
     socket: Socket,
     place: Place,
+    caller: string,
     endsMs: number,
     done: (error: SallyportError | undefined, session: PooledSession | undefined) => void,
   ): () => void {
@@ -260,13 +280,15 @@ export class Http2Pool implements Pool {
       else refuse(new SallyportError('upstream-broken', 'the upstream allows no streams'))
     }
     const onEnd = (): void => {
-      session.over = true
       this.#usable.delete(session)
       place.endWith(socket)
       finish(why)
     }
+    const { keptPorts } = this.#connections
+    const address = keptPorts.addressOf(socket)
     const onClose = (): void => {
       this.#sessions.delete(session)
+      if (session.wire.keepsPort && address !== undefined) keptPorts.add(address, session.caller)
     }
     const onFault = (): void => {
       this.#aloneUntil = performance.now() + ALONE_MS
@@ -274,7 +296,7 @@ export class Http2Pool implements Pool {
     const onIdle = (): void => this.#onIdle(session)
     const scheme = this.#target.protocol === 'https' ? 'https' : 'http'
     const events = { onSettings, onFault, onIdle, onEnd, onClose }
-    const session = new PooledSession(socket, place, this.#usable, scheme, this.#idleMs, events)
+    const session = new PooledSession(socket, place, caller, this.#usable, scheme, this.#idleMs, events)
     // Its settings may have come meanwhile.
     const late = guard(() => {
       if (!over) refuse(new SallyportError('upstream-timeout', 'the upstream sent no settings in time'))
@@ -289,7 +311,7 @@ export class Http2Pool implements Pool {
 
   #add(session: PooledSession): void {
     this.#sessions.add(session)
-    this.#usable.move(session, undefined)
+    this.#usable.add(session)
   }
 
   /** Hands the new session, or another, to its waiters. Those for which there is no room open another one, in their remaining time. */
@@ -374,11 +396,13 @@ class PooledSession implements PooledUpstream {
   idleUntil: number
   /** Of the callers that use it: the one that opened it, or found it idle, until it is idle again. */
   network: string | undefined
-  over = false
+  /** Who opened it, or used it last. */
+  caller: string
 
   constructor(
     socket: Socket,
     place: Place,
+    caller: string,
     usable: SessionsByNetwork<PooledSession>,
     scheme: 'http' | 'https',
     idleMs: number,
@@ -388,10 +412,11 @@ class PooledSession implements PooledUpstream {
     this.#endsAt = endOfLife(now)
     this.idleUntil = now + idleMs
     this.#usable = usable
+    this.caller = caller
     this.wire = new Http2ClientSession(socket, { limits: LIMITS, scheme, ...events })
     this.#place = place
     place.close = () => {
-      this.wire.close()
+      this.wire.destroy()
       socket.destroy()
     }
   }
@@ -412,13 +437,14 @@ class PooledSession implements PooledUpstream {
   }
 
   restIfIdle(): void {
-    if (this.over || this.wire.streams > 0) return
+    if (this.wire.streams > 0) return
     this.#place.rest(performance.now())
     this.#usable.move(this, undefined)
   }
 
   send(request: UpstreamRequest, response: ResponseSink, headMs: number): RequestSink {
-    if (this.wire.streams === 0 && !this.over) {
+    this.caller = request.caller
+    if (this.wire.streams === 0) {
       this.#place.use(request.caller)
       this.#usable.move(this, networkOf(request.caller))
     }

@@ -11,7 +11,7 @@ const STANDS_MS = 1_000
 export class NegotiatedPool implements Pool {
   readonly #http1: Http1Pool
   readonly #http2: Http2Pool
-  /** Apart, since what others speak over HTTP/1.1 says what the target chooses. */
+  /** Apart, since what others speak over HTTP/1.1 says what the target chooses. None of its connections is ever idle. */
   readonly forUpgrades: Http1Pool
   readonly #connections: TargetConnections
   #askedAt = 0
@@ -29,7 +29,7 @@ export class NegotiatedPool implements Pool {
   }
 
   get idle(): number {
-    return this.#http1.idle + this.#http2.idle + this.forUpgrades.idle
+    return this.#http1.idle + this.#http2.idle
   }
 
   take(caller: string): PooledUpstream | undefined {
@@ -50,13 +50,12 @@ export class NegotiatedPool implements Pool {
   }
 
   sweep(now: number): boolean {
-    const left = [this.#http1.sweep(now), this.#http2.sweep(now), this.forUpgrades.sweep(now)]
+    const left = [this.#http1.sweep(now), this.#http2.sweep(now)]
     return !left.includes(false)
   }
 
   close(): void {
     this.#http1.close()
     this.#http2.close()
-    this.forUpgrades.close()
   }
 }

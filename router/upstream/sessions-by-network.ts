@@ -11,19 +11,24 @@ export class SessionsByNetwork<Session extends { network: string | undefined }> 
     return this.#sessions.get(network) ?? []
   }
 
-  move(session: Session, network: string | undefined): void {
-    this.delete(session)
+  add(session: Session, network?: string): void {
     session.network = network
     const there = this.#sessions.get(network)
     if (there === undefined) this.#sessions.set(network, [session])
     else there.push(session)
   }
 
-  delete(session: Session): void {
+  /** One that was deleted stays so. */
+  move(session: Session, network: string | undefined): void {
+    if (this.delete(session)) this.add(session, network)
+  }
+
+  delete(session: Session): boolean {
     const here = this.#sessions.get(session.network)
     const at = here?.lastIndexOf(session) ?? -1
-    if (at === -1) return
+    if (at === -1) return false
     here!.splice(at, 1)
     if (here!.length === 0) this.#sessions.delete(session.network)
+    return true
   }
 }

@@ -85,20 +85,10 @@ export class Upstreams implements Pools {
   #addPool(target: UpstreamTarget): Pool {
     if (this.#pools.size >= MAX_TARGETS) this.#sweep()
     if (this.#pools.size >= MAX_TARGETS) return refusing(`${MAX_TARGETS} targets are in use`)
-    const pool = this.#makePool(target)
+    const pool = makePool(target, this.#contexts, new TargetConnections(this.#budget), this.#idleMs, this.#reader)
     this.#pools.set(target.key, pool)
     this.#sweeper ??= setInterval(this.#guard(this.#sweep), SWEEP_MS).unref()
     return pool
-  }
-
-  #makePool(target: UpstreamTarget): Pool {
-    const connections = new TargetConnections(this.#budget)
-    const shared = [this.#contexts, connections, this.#idleMs] as const
-    if (target.protocol === 'h2c') return new Http2Pool(target, ...shared)
-    const newHttp1 = () => new Http1Pool(target.http1 ?? target, ...shared, this.#reader)
-    const http1 = newHttp1()
-    if (target.http1 === undefined) return http1
-    return new NegotiatedPool(http1, new Http2Pool(target, ...shared, http1), newHttp1(), connections)
   }
 
   readonly #sweep = (): void => {
@@ -127,6 +117,22 @@ export class Upstreams implements Pools {
     for (const pool of this.#pools.values()) pool.close()
     this.#pools.clear()
   }
+}
+
+/** A pool that speaks what `target` does. */
+export function makePool(
+  target: UpstreamTarget,
+  contexts: SecureContexts,
+  connections: TargetConnections,
+  idleMs: number,
+  reader: SocketReader,
+): Pool {
+  const shared = [contexts, connections, idleMs] as const
+  if (target.protocol === 'h2c') return new Http2Pool(target, ...shared)
+  const newHttp1 = () => new Http1Pool(target.http1 ?? target, ...shared, reader)
+  const http1 = newHttp1()
+  if (target.http1 === undefined) return http1
+  return new NegotiatedPool(http1, new Http2Pool(target, ...shared, http1), newHttp1(), connections)
 }
 
 /** Stands in for a pool when no other may be created. */

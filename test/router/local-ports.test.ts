@@ -2,6 +2,7 @@
 import { once } from 'node:events'
 import { readFileSync } from 'node:fs'
 import { createServer, type RequestListener, type Server } from 'node:http'
+import { createServer as createHttp2Server, createSecureServer } from 'node:http2'
 import { createServer as createTlsServer } from 'node:https'
 import { type AddressInfo, connect, type Socket } from 'node:net'
 import { describe, expect, it, onTestFinished } from 'vitest'
@@ -16,6 +17,9 @@ const secrets = await makeSecrets()
 const SERVERS = {
   http: (listener: RequestListener): Server => createServer(listener),
   https: (listener: RequestListener): Server => createTlsServer(secrets.server, listener),
+  h2c: (listener: RequestListener): Server => createHttp2Server(listener as never) as never,
+  'https over HTTP/2': (listener: RequestListener): Server =>
+    createSecureServer(secrets.server, listener as never) as never,
 }
 type Scheme = keyof typeof SERVERS
 
@@ -34,6 +38,7 @@ async function startProgram(scheme: Scheme) {
     errors.push(error)
     socket.destroy()
   })
+  server.on('sessionError', error => errors.push(error))
   server.listen(0, '127.0.0.1')
   await once(server, 'listening')
   onTestFinished(() => void server.close())
@@ -61,11 +66,15 @@ const WHOLE: [string, string][] = [
   ['a connection that is not used again', 'GET /length HTTP/1.1\r\nhost: a\r\nconnection: close'],
 ]
 const SCHEMES = Object.keys(SERVERS) as Scheme[]
-const CASES = SCHEMES.flatMap(scheme => WHOLE.map(([name, head]) => [scheme, name, head] as const))
+const isHttp1 = (scheme: Scheme) => scheme === 'http' || scheme === 'https'
+const CASES = SCHEMES.flatMap(scheme => WHOLE.map(([name, head]) => [scheme, name, head] as const)).filter(
+  ([scheme, , head]) => isHttp1(scheme) || !head.includes(UPGRADE),
+)
 
 async function startRouter(scheme: Scheme, port: number) {
-  const tls = scheme === 'https' ? { tls: { insecure: true } } : {}
-  const target = `${scheme}://127.0.0.1:${port}`
+  const [protocol] = scheme.split(' ')
+  const tls = protocol === 'https' ? { tls: { insecure: true, http2: !isHttp1(scheme) } } : {}
+  const target = `${protocol}://127.0.0.1:${port}`
   const service = await serveRouter({
     port: 0,
     idleMs: 0,
@@ -85,9 +94,9 @@ describe.runIf(process.platform === 'linux')('the local port of a connection to 
     expect([asked.length, sockets.length, errors]).toEqual([5, 5, []])
   })
 
-  it('http: a request whose caller leaves', async () => {
-    const { port, asked, sockets, taken } = await startProgram('http')
-    const { address, stats } = await startRouter('http', port)
+  it.each(['http', 'h2c', 'https over HTTP/2'] as const)('%s: a request whose caller leaves', async scheme => {
+    const { port, asked, sockets, taken } = await startProgram(scheme)
+    const { address, stats } = await startRouter(scheme, port)
     for (let i = 1; i <= 5; i++) {
       const caller = connect(address.port, '127.0.0.1')
       caller.write('GET /never HTTP/1.1\r\nhost: a\r\n\r\n')

@@ -153,6 +153,19 @@ describe('H6: behind an early answer', () => {
     expect(seen.map(({ aborted }) => aborted)).toEqual(['cancelled'])
   })
 
+  test('H6: while the answer waits for its caller, what that ends is not the end of the request for the upstream', async () => {
+    const { handler, seen } = recorder(({ response }) => ok(response, 'early'))
+    const peer = await callHttp2({ handler, connections: new ConnectionSet(10) }, open)
+    peer.send(Buffer.concat([PREFACE, window(0), frame(TYPE.settings, ACK, 0), post(1)]))
+    peer.send(headers(3, head('POST', ['content-length', '3']), END_HEADERS))
+    await eventually(() => expect(seen).toHaveLength(2))
+    peer.send(Buffer.concat([data(1), ended(1), ended(3, 'xyz'), frame(TYPE.ping, 0, 0, Buffer.alloc(8))]))
+    await eventually(() => expect(saidTo(peer)).toEqual(['ping']))
+    expect(seen.map(({ body, trailers }) => body + trailers)).toEqual(['undefined', 'undefined'])
+    peer.send(window(100))
+    await eventually(() => expect(saidTo(peer)).toEqual(['ping', 'end 1', 'end 3']))
+  })
+
   test('H6: a caller that never answers has drainMs, and 100 streams', async () => {
     const { peer, connections, said } = await startEarly({ drainMs: 1000 })
     const ids = Array.from({ length: 101 }, (_, n) => 2 * n + 1)

@@ -3,11 +3,11 @@
  * upstream goes away, closes its half, falls silent, or leaves a request unanswered for too long, or when stream ids run out.
  */
 import type { Socket } from 'node:net'
-import { DeadlineWatch, LOOK_MS, timeLeft } from '../../base/deadline-watch.ts'
+import { DeadlineWatch, due, LOOK_MS, timeLeft } from '../../base/deadline-watch.ts'
 import { SallyportError, toSallyportError } from '../../base/errors.ts'
 import { discarding, endFor, guardWith } from '../../base/guard.ts'
 import { noLogger } from '../../base/log.ts'
-import { resetSocket } from '../../base/reset-socket.ts'
+import { hangUp, resetSocket } from '../../base/reset-socket.ts'
 import { TokenBucket } from '../../base/token-bucket.ts'
 import type { RequestSink, ResponseSink } from '../../exchange.ts'
 import { isAuthority, isPath } from '../headers.ts'
@@ -38,6 +38,8 @@ const RESETS_PER_SECOND = 10
  */
 const MOST_RESETS_UNPAID = 2
 const MOST_RESETS_IN_ALL = 200
+/** How long an upstream may take to read what it was sent before a session without exchanges ends. */
+const LEAVE_MS = 1_000
 
 interface Http2ClientOptions {
   limits?: Partial<HttpLimits> | undefined
@@ -56,6 +58,8 @@ interface Http2ClientOptions {
 }
 
 export class Http2ClientSession implements ExchangeOwner, ConnectionOwner {
+  /** Once it is gone: the kernel keeps its local port for a minute, since we have ended it before its upstream did, and without a reset. */
+  keepsPort = false
   readonly limits: HttpLimits
   readonly #socket: Socket
   readonly #connection: Http2Connection
@@ -75,6 +79,8 @@ export class Http2ClientSession implements ExchangeOwner, ConnectionOwner {
   #pinging = false
   /** Set once it accepts no more exchanges. */
   #closing = false
+  /** When it began to end, without exchanges. */
+  #leftAt: number | undefined
   /** Why the streams end with the session, if they do. */
   #error: SallyportError | undefined
 
@@ -127,7 +133,8 @@ export class Http2ClientSession implements ExchangeOwner, ConnectionOwner {
   send(request: OutgoingRequest, response: ResponseSink, options: SendOptions = {}): RequestSink {
     const headTimeoutMs = options.headTimeoutMs ?? HEAD_TIMEOUT_MS
     try {
-      if (this.#connection.over) throw this.#error ?? brokenUpstream('the session was ended')
+      if (this.#connection.over || this.#leftAt !== undefined)
+        throw this.#error ?? brokenUpstream('the session was ended')
       // Some upstreams would end the session, and with it the exchanges of others.
       if (request.upgrade && !this.#connection.peer.takesConnect) throw brokenUpstream('no WebSockets over HTTP/2')
       const block = requestBlock(request, this.#options.scheme ?? 'http')
@@ -182,19 +189,32 @@ export class Http2ClientSession implements ExchangeOwner, ConnectionOwner {
   }
 
   #endIfUnwanted(): void {
-    if (this.#exchanges.size === 0) this.#end(CODE.noError)
+    if (this.#exchanges.size === 0) this.#leave()
   }
 
   /** Ends at once. Exchanges in progress end as `upstream-broken`. */
   destroy(): void {
-    this.#fail(brokenUpstream('the session was ended'), CODE.cancel)
+    this.#end(CODE.cancel)
+  }
+
+  /**
+   * Ends without exchanges: with a reset behind our end, so that its local port is free again, as soon as the upstream has read everything.
+   * Before, the reset could drop a body.
+   */
+  #leave(): void {
+    if (this.#connection.over || this.#leftAt !== undefined) return
+    this.#leftAt = performance.now()
+    this.#options.onEnd?.()
+    this.#connection.leave()
+    this.#watch.within(LEAVE_MS)
   }
 
   /** Sends the last frames, and closes the connection once the upstream has taken what was sent. */
   #end(code: number): void {
     this.#closing = true
     if (this.#connection.over) return
-    this.#options.onEnd?.()
+    if (this.#leftAt === undefined) this.#options.onEnd?.()
+    this.keepsPort = !this.#socket.destroyed
     this.#connection.goaway(code)
     this.#connection.end(code)
     this.#watch.within(LOOK_MS)
@@ -278,6 +298,9 @@ export class Http2ClientSession implements ExchangeOwner, ConnectionOwner {
 
   ponged(): void {
     this.#pinging = false
+    if (this.#leftAt === undefined) return
+    this.#connection.end(CODE.noError)
+    hangUp(this.#socket)
   }
 
   // Deadlines
@@ -287,7 +310,7 @@ export class Http2ClientSession implements ExchangeOwner, ConnectionOwner {
       this.#linger ??= new Linger(this.#socket, this.limits, now)
       return this.#linger.check(now)
     }
-    let next = Math.min(this.#checkControl(now), this.#checkReset(now), this.#checkWrite(now))
+    let next = Math.min(this.#checkControl(now), this.#checkReset(now), this.#checkWrite(now), this.#checkLeave(now))
     if (this.#exchanges.size > 0) next = Math.min(next, this.#checkPing(now))
     for (const exchange of this.#exchanges.values()) next = Math.min(next, checked(exchange, now))
     return this.#connection.over ? LOOK_MS : next
@@ -305,6 +328,11 @@ export class Http2ClientSession implements ExchangeOwner, ConnectionOwner {
     if (left > 0) return left
     this.close()
     return Number.POSITIVE_INFINITY
+  }
+
+  #checkLeave(now: number): number {
+    if (this.#leftAt === undefined) return Number.POSITIVE_INFINITY
+    return due(this.#leftAt, LEAVE_MS, now, () => this.#end(CODE.noError))
   }
 
   #checkWrite(now: number): number {
@@ -331,8 +359,8 @@ export class Http2ClientSession implements ExchangeOwner, ConnectionOwner {
   }
 
   #giveUp(why: string): void {
-    this.#fail(new SallyportError('upstream-timeout', why), CODE.cancel)
     resetSocket(this.#socket)
+    this.#fail(new SallyportError('upstream-timeout', why), CODE.cancel)
   }
 }
 

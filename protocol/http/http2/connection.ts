@@ -451,6 +451,12 @@ export class Http2Connection implements FrameReceiver, StreamHost, Http2SenderOw
     this.sender.frame(FRAME.goaway, 0, 0, uint32(this.#lastBegun) + uint32(code))
   }
 
+  /** Nothing is open, and nothing will be. The answer says that all of it was read. */
+  leave(): void {
+    this.goaway(CODE.noError)
+    this.#ping('sallybye')
+  }
+
   /** Ends all streams, and closes our half of the connection after what was written. What arrives is dropped. */
   end(code: number): void {
     if (this.over) return

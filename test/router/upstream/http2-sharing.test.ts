@@ -259,6 +259,13 @@ describe('of many networks', () => {
     expect([taken, stream.connection.streams.size]).toEqual([1 + 75, 1])
   })
 
+  it('one whose sessions are all full gets another, and shares none that others use', async () => {
+    await send(OTHERS)
+    upstream.settings = setting('maxConcurrentStreams', 1)
+    for (let i = 0; i < 80; i++) await send(ITS)
+    expect(begun()).toEqual(Array(81).fill(1))
+  })
+
   it('one that fills the windows of all its sessions shares these, and none that others use', async () => {
     upstream.settings = setting('initialWindowSize', 2 * WINDOW_BYTES)
     for (const network of networks.slice(0, 20)) await send(network, 'POST')

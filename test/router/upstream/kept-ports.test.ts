@@ -8,11 +8,14 @@ import { webSocketAccept } from '../../../protocol/http/http1/websocket.ts'
 import { makeTarget } from '../../../router/target.ts'
 import { SecureContexts } from '../../../router/upstream/dial.ts'
 import { Http1Pool } from '../../../router/upstream/http1-pool.ts'
+import { Http2Pool } from '../../../router/upstream/http2-pool.ts'
 import { KeptPorts } from '../../../router/upstream/kept-ports.ts'
 import { ConnectionBudget, TargetConnections } from '../../../router/upstream/places.ts'
 import type { PooledUpstream } from '../../../router/upstream/pool.ts'
 import type { UpstreamRequest } from '../../../router/upstream/types.ts'
 import { DEAF, UPSTREAM_REQUEST } from '../../support/ends.ts'
+import { TYPE } from '../../support/http2-frames.ts'
+import { Http2Upstream } from '../../support/http2-upstream.ts'
 import { until } from '../../support/until.ts'
 
 const MINUTE = 60_000
@@ -183,4 +186,88 @@ it.each<[keeps: boolean, name: string, way: Way]>([
   const [ended] = (await refused) as [Socket]
   await until(() => ended.destroyed)
   expect(pool.size).toBe(1)
+})
+
+describe('over HTTP/2', () => {
+  /** `ports`: of which the network of A keeps one, if the way keeps any. */
+  async function start(ports: number, most: number) {
+    const upstream = await Http2Upstream.start()
+    onTestFinished(() => upstream.stop())
+    const target = makeTarget('h2c', '127.0.0.1', upstream.port, new Map(), undefined)
+    const connections = new TargetConnections(new ConnectionBudget(most, most, new KeptPorts([ports, 0])))
+    const pool = new Http2Pool(target, new SecureContexts(), connections, 60_000)
+    onTestFinished(() => pool.close())
+    const open = (caller: string) => {
+      const { promise, resolve } = Promise.withResolvers<PooledUpstream | SallyportError | undefined>()
+      pool.open(caller, 10_000, (error, session) => resolve(error ?? session))
+      return promise
+    }
+    const begin = async () => {
+      const session = (await open(B)) as PooledUpstream
+      const sink = session.send({ ...UPSTREAM_REQUEST, caller: A }, DEAF, 60_000)
+      await until(() => upstream.streams.length === 1)
+      return { sink, stream: upstream.streams[0]! }
+    }
+    return { upstream, connections, pool, open, begin }
+  }
+  type Started = Awaited<ReturnType<typeof start>>
+  type Begun = Awaited<ReturnType<Started['begin']>>
+
+  const sweep = async ({ pool }: Started) => {
+    await until(() => pool.idle === 1)
+    pool.sweep(Number.POSITIVE_INFINITY)
+  }
+  const answered = async (started: Started, { stream }: Begun) => {
+    stream.head(200, {}, true)
+    await sweep(started)
+  }
+  const cancelled = async (started: Started, { sink }: Begun) => {
+    sink.requestAbort(new SallyportError('internal'))
+    await sweep(started)
+  }
+  const lost = async (_: Started, { stream }: Begun) => stream.connection.goaway(1, 1)
+  const silent = async (started: Started, begun: Begun) => {
+    begun.stream.connection.silent = true
+    await answered(started, begun)
+  }
+  const evicted = async (started: Started, begun: Begun) => {
+    begun.stream.head(200, {}, true)
+    await until(() => started.pool.idle === 1)
+    started.connections.budget.makeRoom()
+  }
+  const endedThere = async (started: Started, begun: Begun) => {
+    started.upstream.onFrame = ({ socket }, { type }) => void (type === TYPE.goaway && socket.end())
+    await silent(started, begun)
+  }
+  it.each<[keeps: boolean, name: string, end: (started: Started, begun: Begun) => Promise<void>]>([
+    [false, 'an answered request', answered],
+    [false, 'a request whose caller leaves', cancelled],
+    [true, 'a program that does not say that it has read all', silent],
+    [false, 'a program that ends the connection when we leave', endedThere],
+    [true, 'an error of its program', lost],
+    [true, 'a session that ends for another', evicted],
+  ])('that a port is kept is %s behind %s', async (keeps, _, end) => {
+    const started = await start(3, 10)
+    const { upstream, pool, open } = started
+    await end(started, await started.begin())
+    await until(() => pool.size === 0 && upstream.connections[0]!.socket.destroyed)
+
+    const other = (await open(B)) as PooledUpstream
+    other.send({ ...UPSTREAM_REQUEST, caller: B }, DEAF, 60_000)
+    const again = await open(A)
+    expect((again as Partial<SallyportError>).reason).toBe(keeps ? 'overloaded' : undefined)
+    if (!keeps) return
+    await until(() => upstream.connections.length === 3 && upstream.connections[2]!.socket.destroyed)
+    expect(pool.size).toBe(1)
+  })
+
+  it('callers of another network that wait for a connection that is refused open their own', async () => {
+    const started = await start(2, 1)
+    await lost(started, await started.begin())
+    await until(() => started.pool.size === 0)
+    const [its, others] = await Promise.all([started.open(A), started.open(C)])
+    expect((its as Partial<SallyportError>).reason).toBe('overloaded')
+    expect(others).not.toHaveProperty('reason')
+    expect(started.upstream.connections).toHaveLength(3)
+  })
 })

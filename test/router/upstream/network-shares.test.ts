@@ -12,13 +12,11 @@ import { webSocketAccept } from '../../../protocol/http/http1/websocket.ts'
 import { fillTarget, parseTarget, type UpstreamTarget } from '../../../router/target.ts'
 import { SecureContexts } from '../../../router/upstream/dial.ts'
 import { UpstreamExchange } from '../../../router/upstream/exchange.ts'
-import { Http1Pool } from '../../../router/upstream/http1-pool.ts'
-import { Http2Pool } from '../../../router/upstream/http2-pool.ts'
 import { KeptPorts } from '../../../router/upstream/kept-ports.ts'
-import { NegotiatedPool } from '../../../router/upstream/negotiated-pool.ts'
 import type { NetworkShares } from '../../../router/upstream/network-shares.ts'
 import { ConnectionBudget, TargetConnections } from '../../../router/upstream/places.ts'
 import type { Pool } from '../../../router/upstream/pool.ts'
+import { makePool } from '../../../router/upstream/upstreams.ts'
 import { Random } from '../../fuzz/random.ts'
 import { DEAF, UPSTREAM_REQUEST } from '../../support/ends.ts'
 import { Http2Upstream } from '../../support/http2-upstream.ts'
@@ -89,18 +87,9 @@ function poolFor(target: UpstreamTarget, upgrade: boolean): Pool {
 
 function addPool(target: UpstreamTarget): Pool {
   const connections = new TargetConnections(budget)
-  const shared = [new SecureContexts(), connections, 60_000] as const
-  const pool = makePool(target, shared)
+  const pool = makePool(target, new SecureContexts(), connections, 60_000, new SocketReader())
   pools.set(target.key, [pool, connections])
   return pool
-}
-
-function makePool(target: UpstreamTarget, shared: readonly [SecureContexts, TargetConnections, number]): Pool {
-  if (target.protocol === 'h2c') return new Http2Pool(target, ...shared)
-  const newHttp1 = () => new Http1Pool(target.http1 ?? target, ...shared, new SocketReader())
-  const http1 = newHttp1()
-  if (target.http1 === undefined) return http1
-  return new NegotiatedPool(http1, new Http2Pool(target, ...shared, http1), newHttp1(), shared[1])
 }
 
 interface Going {
