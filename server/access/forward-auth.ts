@@ -91,17 +91,14 @@ export class ForwardAuthCheck {
     })
     // A destroyed body emits an error, and nobody else listens for it.
     body.on('error', ignore)
-    if (statusCode >= 200 && statusCode < 300) {
-      // Destroying it would cost the connection, and with one for each request we would run out of ports.
-      void body.dump({ limit: MAX_BODY_BYTES }).catch(ignore)
-      this.#copy(headers, request.headers)
-      return undefined
-    }
-    if (!isNo(statusCode)) {
-      body.destroy()
+    if (isNo(statusCode)) return new Denied(statusCode, toldBy(headers), await readBody(body))
+    // Destroying it would cost the connection, and with one for each request we would run out of ports.
+    void body.dump({ limit: MAX_BODY_BYTES }).catch(ignore)
+    if (statusCode < 200 || statusCode >= 300) {
       throw new Error(`the service that says who may call answered ${statusCode}`)
     }
-    return new Denied(statusCode, toldBy(headers), await readBody(body))
+    this.#copy(headers, request.headers)
+    return undefined
   }
 
   #headOf(request: HttpRequest, sent: HeaderList): string[] {

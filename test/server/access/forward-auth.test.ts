@@ -61,10 +61,10 @@ test('callers that leave while they are asked about cost no connection', async (
   expect(close()).toBeLessThan(ROUNDS / 2)
 })
 
-test('a service that sends the body of its yes behind the head keeps its connection', async () => {
+test.each([200, 500])('a service that sends the body of a %s behind the head keeps its connection', async status => {
   let asked: Promise<unknown> | undefined
   const { service, ask, close } = await serving(async (_, response) => {
-    response.flushHeaders()
+    response.writeHead(status).flushHeaders()
     await asked
     response.end('y'.repeat(60_000))
   })
@@ -72,7 +72,9 @@ test('a service that sends the body of its yes behind the head keeps its connect
     const { promise, resolve } = Promise.withResolvers<void>()
     asked = promise
     const sent = once(service, 'request').then(([, response]) => once(response, 'finish'))
-    expect(await ask(new AbortController().signal)).toBe(undefined)
+    const said = ask(new AbortController().signal)
+    if (status === 200) expect(await said).toBe(undefined)
+    else await expect(said).rejects.toThrow('500')
     resolve()
     await sent
   }
