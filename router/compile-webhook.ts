@@ -6,6 +6,7 @@ import { readSecret, type WebhookSecret } from '../protocol/webhook/secret.ts'
 import { createSigner, type Signer } from '../protocol/webhook/sign.ts'
 import { createVerifier, MAX_SECRETS, type Verifier } from '../protocol/webhook/verify.ts'
 import type { ReportProblem } from './compile.ts'
+import { isAlwaysRemoved } from './compile-headers.ts'
 import type { CompiledRoute } from './compiled.ts'
 import type { Route, RouteProblem, RouteResign, RouteSignature, RouteVerify, SecretFile } from './table.ts'
 
@@ -74,8 +75,10 @@ function compileScheme(
 ): WebhookScheme | undefined {
   const options = schemeOptions(given)
   const wrong = schemeProblem(options)
-  if (wrong === undefined) return options
-  report([...at, wrong.member === 'toleranceMs' ? 'tolerance' : wrong.member], wrong.message)
+  if (isAlwaysRemoved(options.header?.toLowerCase() ?? '')) {
+    report([...at, 'header'], 'is removed from every request, so no signature is ever in it')
+  } else if (wrong === undefined) return options
+  if (wrong !== undefined) report([...at, wrong.member === 'toleranceMs' ? 'tolerance' : wrong.member], wrong.message)
   return undefined
 }
 

@@ -86,6 +86,10 @@ describe('R9 bad input, with file and line, and nothing is signed again unless i
       '5:59: verify.tolerance: expected a duration, such as 90s, 30m or 1h',
     ],
     ['verify: { scheme: hmac, secrets: [{ file: secret }] }', '5:5: verify.header: is missing'],
+    ...['X-Forwarded-Signature', 'Upgrade', 'Script_Name', 'Connection'].map((name): [string, string] => [
+      `verify: { scheme: hmac, header: ${name}, secrets: [{ file: secret }] }`,
+      '5:29: verify.header: is removed from every request, so no signature is ever in it',
+    ]),
     [
       `verify: { scheme: github, secrets: [${Array(5).fill('{ file: secret }').join(', ')}] }`,
       '5:31: verify.secrets: at most 4',
