@@ -1,12 +1,13 @@
 /** Signs a webhook as its sender would. */
 import { createHmac, sign } from 'node:crypto'
 import type { HeaderList } from '../exchange.ts'
+import { dashed } from '../http/headers.ts'
 import { type Signing, schemeOf, schemeProblem, type WebhookScheme } from './scheme.ts'
 import type { WebhookSecret } from './secret.ts'
 
 /** Signs with one secret. */
 export interface Signer {
-  /** Fields that it writes, or that a new signature invalidates. They are removed from a request first. */
+  /** Fields that it writes, or that a new signature invalidates, as `dashed` names. They are removed from a request first. */
   readonly fields: ReadonlySet<string>
   /** Returns the fields of the signature. `body` is the whole body, in parts. `signing.id` contains no dot. */
   sign(body: readonly Uint8Array[], signing: Signing): HeaderList
@@ -27,7 +28,7 @@ export function createSigner(options: WebhookScheme, secret: WebhookSecret): Sig
     return hmac.digest()
   }
   return {
-    fields: new Set(scheme.fields(options)),
+    fields: new Set(scheme.fields(options).map(dashed)),
     sign: (body, signing) =>
       scheme.write(prove(body, scheme.prefix(signing)), signing, options, privateKey !== undefined),
   }

@@ -11,7 +11,7 @@ import {
   type HttpRequest,
   type ResponseSink,
 } from '../../protocol/exchange.ts'
-import { getHeader, removeWhere } from '../../protocol/http/headers.ts'
+import { getHeader, hasTwin, removeWhere } from '../../protocol/http/headers.ts'
 import { PassThrough } from '../../protocol/layer.ts'
 import type { Signer } from '../../protocol/webhook/sign.ts'
 import { inboxId } from './inbox-fields.ts'
@@ -29,6 +29,7 @@ class ResignedExchange extends PassThrough {
   readonly #next: Handler
   readonly #request: HttpRequest
   readonly #body = new GatheredChunks()
+  readonly #isSigned = (name: string) => hasTwin(this.#signer.fields, name)
 
   constructor(signer: Signer, room: BodyRoom, next: Handler, request: HttpRequest, response: ResponseSink) {
     super(response)
@@ -59,13 +60,15 @@ class ResignedExchange extends PassThrough {
     for (let piece = this.#body.shift(); piece !== undefined; piece = this.#body.shift()) body.push(piece)
     this.pass(this.#next, { ...this.#request, headers: this.#sign(body) })
     for (const piece of body) super.requestData(piece)
-    super.requestEnd(trailers)
+    const others = [...trailers]
+    removeWhere(others, this.#isSigned)
+    super.requestEnd(others)
   }
 
   #sign(body: readonly Uint8Array[]): HeaderList {
     const headers = [...this.#request.headers]
     const id = (getHeader(headers, 'webhook-id') || inboxId(this.#request)) ?? this.#request.requestId
-    removeWhere(headers, name => this.#signer.fields.has(name))
+    removeWhere(headers, this.#isSigned)
     const signing = { id: id.replaceAll('.', '-'), timestamp: Math.floor(Date.now() / 1000) }
     headers.push(...this.#signer.sign(body, signing))
     return headers

@@ -11,7 +11,14 @@ import { Transform } from 'node:stream'
 import fc from 'fast-check'
 import { afterAll, afterEach, describe, expect, it } from 'vitest'
 import { SallyportError } from '../../protocol/base/errors.ts'
-import { BODY_UNKNOWN, type HttpRequest, type RequestSink, type ResponseSink } from '../../protocol/exchange.ts'
+import { discarding } from '../../protocol/base/guard.ts'
+import {
+  BODY_UNKNOWN,
+  type Handler,
+  type HttpRequest,
+  type RequestSink,
+  type ResponseSink,
+} from '../../protocol/exchange.ts'
 import { getHeader } from '../../protocol/http/headers.ts'
 import { readSecret } from '../../protocol/webhook/secret.ts'
 import { createSigner } from '../../protocol/webhook/sign.ts'
@@ -767,6 +774,32 @@ describe('R9 a delivery from the inbox', () => {
     }
     expect(upstream.received.join('')).not.toContain('sallyport-other')
     await router.close()
+  })
+
+  it('keeps no other spelling of the fields that are signed again, in its head or as trailers', () => {
+    const own = { scheme: 'hmac', header: 'X_Sig' } as const
+    for (const [next, twin] of [
+      [signer, 'webhook_signature'],
+      [createSigner(own, readSecret(own, Buffer.from('other'))), 'x!sig'],
+    ] as const) {
+      const both = ends()
+      const twins = [twin, 'evil', `grpc-metadata-${twin}`, 'evil']
+      const trailers: string[] = []
+      const forward: Handler = (request, response) => {
+        const sink = both.next(request, response)
+        return {
+          ...discarding(response),
+          requestData: chunk => sink.requestData(chunk),
+          requestEnd: all => void trailers.push(...all),
+        }
+      }
+      const request = { ...late(), headers: [...late().headers, ...twins] }
+      const sink = resigning(next, new BodyRoom(), forward)(request, both.front)
+      sink.requestData(body)
+      sink.requestEnd([...twins, 'x-kept', '1'])
+      expect(both.request!.headers).not.toContain('evil')
+      expect(trailers).toEqual(['x-kept', '1'])
+    }
   })
 
   it('is signed again at each attempt', () => {
