@@ -1,4 +1,5 @@
 import { calculateJwkThumbprint, exportJWK, generateKeyPair, type JSONWebKeySet, type JWK } from 'jose'
+import { checkMembers } from '../protocol/base/members.ts'
 
 /** Signature algorithms for tokens; the first is the default. */
 export const TOKEN_ALGORITHMS = ['EdDSA', 'ES256', 'RS256', 'PS256'] as const
@@ -24,6 +25,7 @@ export interface TokenKeys {
  * ```
  */
 export async function createKeys(options: { alg?: TokenAlgorithm } = {}): Promise<TokenKeys> {
+  checkMembers('', options, { alg: 'string' })
   const alg = options.alg ?? 'EdDSA'
   if (!TOKEN_ALGORITHMS.includes(alg)) {
     throw new TypeError(`algorithm ${JSON.stringify(alg)} is not one of ${TOKEN_ALGORITHMS.join(', ')}`)

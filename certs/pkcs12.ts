@@ -1,6 +1,7 @@
 import { createHash, createPrivateKey, X509Certificate } from 'node:crypto'
 import type Forge from 'node-forge'
 import { certificatesIn } from '../protocol/base/certificates.ts'
+import { checkMembers, type Members } from '../protocol/base/members.ts'
 import type { CertificateAndKey } from './authority.ts'
 
 /** The contents of a PKCS#12 store. */
@@ -12,6 +13,13 @@ export interface Pkcs12Options extends CertificateAndKey {
   name?: string
 }
 
+const MEMBERS: Members<Pkcs12Options> = {
+  certificate: 'string',
+  key: 'string',
+  authorities: 'string',
+  password: 'string',
+  name: 'string',
+}
 const MAC_ITERATIONS = 10_000
 const OID = {
   data: '1.2.840.113549.1.7.1',
@@ -39,6 +47,7 @@ const OID = {
  * ```
  */
 export async function exportPkcs12(options: Pkcs12Options): Promise<Uint8Array> {
+  checkMembers('', options, MEMBERS)
   if (options.password === '') throw new TypeError('the password of a PKCS#12 file must not be empty')
   const forge = await loadForge()
   const leaf = new X509Certificate(options.certificate)

@@ -2,9 +2,10 @@
 
 import { isDeepStrictEqual } from 'node:util'
 import { type BufferBudget, createBufferBudget } from '../protocol/base/budget.ts'
-import { checkDuration, formatDuration } from '../protocol/base/durations.ts'
+import { formatDuration } from '../protocol/base/durations.ts'
 import { SallyportError } from '../protocol/base/errors.ts'
 import { Events } from '../protocol/base/events.ts'
+import { graceOf } from '../protocol/base/grace.ts'
 import { detached, type Guard, hook, logGuard, safeLogger } from '../protocol/base/guard.ts'
 import { TokenBucket } from '../protocol/base/token-bucket.ts'
 import { MAX_DURATION_MS, type Notice } from '../protocol/wire/control.ts'
@@ -190,8 +191,7 @@ export class Client implements Tunnel, SessionKeeperOwner {
   }
 
   close(options: CloseOptions = {}): Promise<void> {
-    const { graceMs = 30_000 } = options
-    checkDuration('graceMs', graceMs, 0, MAX_DURATION_MS)
+    const graceMs = graceOf(options, 30_000, MAX_DURATION_MS)
     const isNearer = performance.now() + graceMs < this.#closesAt
     if (isNearer) this.#closesAt = performance.now() + graceMs
     if (this.#closing !== undefined && isNearer)

@@ -6,6 +6,7 @@ import { formatDuration } from '../protocol/base/durations.ts'
 import { messageOf } from '../protocol/base/errors.ts'
 import { formatAddress } from '../protocol/base/host-port.ts'
 import { noLogger } from '../protocol/base/log.ts'
+import { checkMembers } from '../protocol/base/members.ts'
 import type { Probe } from '../protocol/base/probe.ts'
 import { readOwnClaims } from './claims.ts'
 import type { Dialled } from './dial/dial.ts'
@@ -97,8 +98,10 @@ const STEP_OF: Record<DialPhase, Step> = {
  * for (const { code, status, found, hint } of probes) console.log(status, code, found, hint)
  * ```
  */
-export async function diagnose(options: ClientOptions, { deep = false }: { deep?: boolean } = {}): Promise<Probe[]> {
+export async function diagnose(options: ClientOptions, how: { deep?: boolean } = {}): Promise<Probe[]> {
   const settings = { ...checkOptions(options, { cors: [] }), handshakeTimeoutMs: STEP_MS }
+  checkMembers('', how, { deep: 'boolean' })
+  const { deep = false } = how
   const tokens = new TokenKeeper({ source: options.token, onFresh() {}, logger: noLogger })
   try {
     const token = await probeToken(tokens, settings)

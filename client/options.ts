@@ -63,7 +63,7 @@ export interface ClientOptions extends LimitOptions<typeof CONNECT_LIMITS> {
   readonly token: TokenSource
   /** Where requests go. */
   readonly target: Target
-  /** Authorities (PEM) to trust besides those of the system. */
+  /** Authorities (PEM) to trust besides those of the system. Needs a `wss` URL. */
   readonly ca?: string | Buffer | readonly (string | Buffer)[] | undefined
   /** Trusts only `ca`. Default false. */
   readonly caOnly?: boolean | undefined

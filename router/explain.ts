@@ -1,6 +1,7 @@
 /** Explains which route a request takes, and why, for `sallyport route test URL`. Forwards nothing. */
 import { SallyportError } from '../protocol/base/errors.ts'
 import { formatAddress } from '../protocol/base/host-port.ts'
+import { checkMembers, type Members } from '../protocol/base/members.ts'
 import type { HeaderList, HttpRequest } from '../protocol/exchange.ts'
 import { isPath } from '../protocol/http/headers.ts'
 import { isAlwaysRemoved } from './compile-headers.ts'
@@ -18,6 +19,8 @@ export interface MatchQuestion {
   /** The caller's address, to check against `allow.callers`. Absent: that list is ignored. */
   caller?: string | undefined
 }
+
+const MEMBERS: Members<MatchQuestion> = { url: 'string', method: 'string', headers: 'object', caller: 'string' }
 
 /** What a router would do with a request, and why. */
 export interface MatchResult {
@@ -48,6 +51,7 @@ const NO_REQUEST = {
 } as const satisfies Decision
 
 export function explainMatch(table: CompiledTable, question: MatchQuestion): MatchResult {
+  checkMembers('', question, MEMBERS)
   const request = asRequest(question)
   const decision = isPath(request.path) ? decide(table, request, question.caller !== undefined) : NO_REQUEST
   const route = decision.route

@@ -2,6 +2,7 @@
 import type { Server as HttpServer } from 'node:http'
 import { parseCidrs } from '../protocol/base/address.ts'
 import { checkDuration } from '../protocol/base/durations.ts'
+import { type GraceOptions, graceOf } from '../protocol/base/grace.ts'
 import { hook, safeLogger } from '../protocol/base/guard.ts'
 import type { Logger } from '../protocol/base/log.ts'
 import { checkMembers, type Members } from '../protocol/base/members.ts'
@@ -130,8 +131,8 @@ export function createRouter(options: RouterOptions): Router {
   let table = compile(options.routes)
   const upstreams = new Upstreams(options)
   const hooks = new RouterHooks(logger)
-  const close = async ({ graceMs = 0 }: { graceMs?: number } = {}): Promise<void> => {
-    await hooks.whenIdle(checkDuration('graceMs', graceMs))
+  const close = async (options: GraceOptions = {}): Promise<void> => {
+    await hooks.whenIdle(graceOf(options, 0))
     upstreams.close()
   }
   const bodyBytes = new BodyBytes()

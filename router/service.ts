@@ -2,6 +2,7 @@
 
 import { parseCidrs } from '../protocol/base/address.ts'
 import { checkAuthorities } from '../protocol/base/certificates.ts'
+import { type GraceOptions, graceOf } from '../protocol/base/grace.ts'
 import { safeLogger } from '../protocol/base/guard.ts'
 import { checkMembers, type Members } from '../protocol/base/members.ts'
 import { checkTlsMin } from '../protocol/base/tls-profile.ts'
@@ -95,6 +96,7 @@ export interface RouterService extends AsyncDisposable {
 export async function serveRouter(options: RouterServiceOptions): Promise<RouterService> {
   checkMembers('', options, MEMBERS, UPSTREAM_LIMITS)
   checkTls(options.tls)
+  if ('file' in options.routes) checkMembers('routes', options.routes, { file: 'string' })
   const logger = safeLogger(options.logger)
   const loaded = 'file' in options.routes ? await loadFile(options.routes.file) : undefined
   const table = loaded?.table ?? (options.routes as RouteTable)
@@ -129,7 +131,8 @@ export async function serveRouter(options: RouterServiceOptions): Promise<Router
     watcher?.close()
     throw error
   })
-  const close = async ({ graceMs = 10_000 }: { graceMs?: number } = {}): Promise<void> => {
+  const close = async (options: GraceOptions = {}): Promise<void> => {
+    const graceMs = graceOf(options, 10_000)
     watcher?.close()
     await listener.close({ graceMs })
     await router.close()

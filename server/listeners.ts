@@ -3,6 +3,7 @@ import { createServer as createNetServer, type Server as NetServer, type Socket 
 import type { SallyportError } from '../protocol/base/errors.ts'
 import { ignore, logGuard } from '../protocol/base/guard.ts'
 import { formatAddress } from '../protocol/base/host-port.ts'
+import { demand } from '../protocol/base/limit.ts'
 import { KEEP_ALIVE } from '../protocol/base/tcp.ts'
 import type { Handler, HttpRequest } from '../protocol/exchange.ts'
 import { patienceOf } from '../protocol/http/connection-set.ts'
@@ -12,7 +13,7 @@ import { CertificateFolder } from './certificate-folder.ts'
 import { ControlEndpoint, type EndpointOptions } from './control/endpoint.ts'
 import type { ResolvedServerOptions } from './options.ts'
 import { SniFront } from './sni-front.ts'
-import { type Authorities, loadTls, type TlsFiles, TlsKeeper, type TlsPair } from './tls.ts'
+import { type Authorities, loadTls, refuseAuthorities, type TlsFiles, TlsKeeper, type TlsPair } from './tls.ts'
 
 /** The actual address and port of a listener. */
 export interface Address {
@@ -148,12 +149,15 @@ export class Listeners {
   /** See `Server.reload`. */
   async reload(fresh: { publicTls?: TlsFiles; controlTls?: TlsFiles }): Promise<boolean> {
     const { control } = this.#settings
+    const { publicTls, controlTls } = fresh
+    demand(publicTls === undefined || this.#publicKeeper !== undefined, 'publicTls: the public listener has no TLS')
+    demand(controlTls === undefined || this.#controlKeeper !== undefined, 'controlTls: the control endpoint has no TLS')
+    const authorities = callersAuthorities(this.#settings)
+    if (authorities === undefined) refuseAuthorities('publicTls', publicTls)
     const results = await Promise.all([
-      this.#publicKeeper?.reload(
-        fresh.publicTls && keepingAuthorities(fresh.publicTls, callersAuthorities(this.#settings)),
-      ),
+      this.#publicKeeper?.reload(publicTls && keepingAuthorities(publicTls, authorities)),
       this.#folder?.reload(),
-      this.#controlKeeper?.reload(fresh.controlTls && keepingAuthorities(fresh.controlTls, control?.clientCa)),
+      this.#controlKeeper?.reload(controlTls && keepingAuthorities(controlTls, control?.clientCa)),
     ])
     return !results.includes(false)
   }

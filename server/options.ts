@@ -1,6 +1,6 @@
 /** The options of {@link createServer}: types, defaults, and checks that throw a TypeError before anything listens. */
 import { isLoopback } from '../protocol/base/address.ts'
-import { checkAuthorities } from '../protocol/base/certificates.ts'
+import { checkAuthoritiesOf } from '../protocol/base/certificates.ts'
 import { checkDuration } from '../protocol/base/durations.ts'
 import { hook, safeLogger } from '../protocol/base/guard.ts'
 import { checkSocket, demand, type LimitOptions, type LimitValues, resolveLimits } from '../protocol/base/limit.ts'
@@ -35,7 +35,7 @@ import {
 } from './limits.ts'
 import { checkPublicUrl } from './public-url.ts'
 import { checkReplicas, type PeerOptions } from './replica-options.ts'
-import { type Authorities, checkGiven, checkTlsFiles, type TlsFiles } from './tls.ts'
+import { type Authorities, checkGiven, checkTlsFiles, refuseAuthorities, type TlsFiles } from './tls.ts'
 
 /** The listener for callers. */
 export interface PublicOptions {
@@ -290,7 +290,6 @@ export function resolveOptions(options: ServerOptions): ResolvedServerOptions {
   checkMembers('', options, MEMBERS, DRAIN_TIMES)
   checkMembers('cors', options.cors, { origins: 'strings' })
   checkMembers('inbox', options.inbox, INBOX_MEMBERS, INBOX)
-  checkAuthorities('inbox.ca', options.inbox?.ca)
   checkMembers('inbox.password', options.inbox?.password, { file: 'string' })
   checkMembers('inbox.mac', options.inbox?.mac, { file: 'string', optional: 'boolean' })
   checkAuth(options.auth)
@@ -298,7 +297,11 @@ export function resolveOptions(options: ServerOptions): ResolvedServerOptions {
   const control = options.control === 'off' ? undefined : options.control
   checkControl(control, options.public)
   checkReplicas(options.directory, options.peer)
-  if (options.directory && 'ca' in options.directory) checkAuthorities('directory.ca', options.directory.ca)
+  // Not in the store's own check, since the command's help loads that, and needs no certificates.
+  if (options.directory && 'ca' in options.directory) {
+    const { url, ca } = options.directory
+    checkAuthoritiesOf(/^rediss[:+]/.test(url), 'directory.ca', ca, 'rediss:// or rediss+sentinel://')
+  }
   const access = [options.access ?? []].flat()
   demand(options.access === undefined || access.length > 0, 'access is empty: leave it out if everybody may call')
   checkAccess(access, options.auth.audience ?? 'sallyport', options.public?.tls !== undefined)
@@ -369,10 +372,7 @@ function checkAuth(auth: AuthOptions | undefined): void {
   checkMembers('auth', auth, AUTH)
   demand(auth?.jwks !== undefined, 'auth.jwks is required: without keys, no token can be verified')
   checkMembers('auth.revocations', auth.revocations, REVOCATIONS)
-  const { jwks } = auth
-  const known = typeof jwks === 'object' && ('keys' in jwks || 'file' in jwks || 'url' in jwks)
-  demand(known, 'auth.jwks must be a key set, { file } or { url }')
-  checkKeyOrigin('auth.jwks', jwks)
+  checkKeyOrigin('auth.jwks', auth.jwks)
   const tolerance = auth.clockToleranceS ?? 30
   demand(tolerance >= 0 && tolerance <= MAX_TOLERANCE_S, `auth.clockToleranceS must be from 0 to ${MAX_TOLERANCE_S}`)
   const isHook = auth.isRevoked === undefined || typeof auth.isRevoked === 'function'
@@ -385,8 +385,8 @@ function checkAuth(auth: AuthOptions | undefined): void {
     )
   }
   const { url, ca } = auth.revocations ?? {}
-  checkAuthorities('auth.revocations.ca', ca)
   demand(url === undefined || /^https:/i.test(url), 'auth.revocations.url must be an https URL')
+  checkAuthoritiesOf(url !== undefined, 'auth.revocations.ca', ca, 'auth.revocations.url')
   demand(auth.algorithms?.length !== 0, 'auth.algorithms must not be empty')
 }
 
@@ -394,7 +394,7 @@ function checkPublic(options: PublicOptions | undefined): void {
   if (options === undefined) return
   checkMembers('public', options, PUBLIC)
   checkTlsFiles('public.tls', options.tls)
-  demand(options.tls?.ca === undefined, 'public.tls.ca would let in callers without a certificate; set access.clientCa')
+  refuseAuthorities('public.tls', options.tls)
   const safe = options.tls !== undefined || options.plaintext === true || isLoopback(options.host ?? '127.0.0.1')
   checkSocket(options, 'public.')
   checkPublicUrl(options.url)
@@ -409,6 +409,10 @@ function checkControl(control: ControlOptions | undefined, edge: PublicOptions |
   checkTlsFiles('control.tls', control.tls)
   checkTlsMin('control.tlsMin', control.tlsMin)
   checkGiven('control.clientCa', control.clientCa)
+  demand(
+    control.tls?.ca === undefined || control.clientCa === undefined,
+    'control.clientCa and tls.ca mean the same: give one',
+  )
   checkSocket(control, 'control.')
   if (control.plaintext === true) {
     demand(
@@ -422,9 +426,9 @@ function checkControl(control: ControlOptions | undefined, edge: PublicOptions |
   if (control.hostName !== undefined) {
     demand(DOMAIN.test(control.hostName), `control.hostName: ${control.hostName} is not a host name`)
     demand(edge?.tls !== undefined, 'control.hostName needs public.tls: both share one TLS address')
-    const proxied = control.proxyProtocol !== undefined && control.proxyProtocol.length > 0
-    demand(!proxied || control.port !== undefined, 'control.proxyProtocol needs an address of its own (control.port)')
   } else {
     demand(control.port !== undefined || edge === undefined, 'control.port is required')
   }
+  const proxied = control.proxyProtocol !== undefined && control.proxyProtocol.length > 0
+  demand(!proxied || control.port !== undefined, 'control.proxyProtocol needs an address of its own (control.port)')
 }

@@ -115,7 +115,7 @@ export interface Server {
   drain(options?: { readonly graceMs?: number | undefined }): Promise<void>
   /**
    * Reads the certificates again, or uses new ones, for connections from now on. Resolves to false if any was invalid, in which case
-   * the old one stays.
+   * the old one stays. Rejects with a TypeError for certificates where there is no TLS, and for `publicTls.ca` without `access.clientCa`.
    */
   reload(fresh?: { publicTls?: TlsFiles; controlTls?: TlsFiles }): Promise<boolean>
   /**

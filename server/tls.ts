@@ -4,6 +4,7 @@ import { createSecureContext } from 'node:tls'
 import { isDeepStrictEqual } from 'node:util'
 import { certificatesIn, checkAuthorities } from '../protocol/base/certificates.ts'
 import { LastProblem } from '../protocol/base/last-problem.ts'
+import { demand } from '../protocol/base/limit.ts'
 import type { Logger } from '../protocol/base/log.ts'
 import { checkMembers, type Members } from '../protocol/base/members.ts'
 import { readPlain } from '../protocol/base/plain-file.ts'
@@ -31,6 +32,11 @@ export function checkTlsFiles(group: string, files: TlsFiles | undefined): void 
 /** Throws a TypeError unless they are a file, which is read later, or have at least one certificate. */
 export function checkGiven(name: string, authorities: Authorities | undefined): void {
   if (!isFile(authorities)) checkAuthorities(name, authorities)
+}
+
+/** At the public listener. Callers would be asked for a certificate, and let in without one. */
+export function refuseAuthorities(group: string, files: TlsFiles | undefined): void {
+  demand(files?.ca === undefined, `${group}.ca would let in callers without a certificate; set access.clientCa`)
 }
 
 const MEMBERS: Members<TlsFiles> = { cert: 'content', key: 'content', ca: 'content', ocsp: 'object' }

@@ -5,14 +5,15 @@ import { Server as TlsServer } from 'node:tls'
 import type { Dispatcher } from 'undici'
 import { parseCidrs } from '../protocol/base/address.ts'
 import { Events } from '../protocol/base/events.ts'
+import { type GraceOptions, graceOf } from '../protocol/base/grace.ts'
 import { detached } from '../protocol/base/guard.ts'
 import { demand } from '../protocol/base/limit.ts'
-import { checkMembers } from '../protocol/base/members.ts'
+import { checkMembers, type Members } from '../protocol/base/members.ts'
 import { ReplayBudget } from '../protocol/base/replay-budget.ts'
 import { patienceOf } from '../protocol/http/connection-set.ts'
 import { mount } from '../protocol/http/http1/mount.ts'
 import { BodyBytes, recordRefused } from '../protocol/http/record.ts'
-import { CONNECT_PATH } from '../protocol/wire/control.ts'
+import { CONNECT_PATH, MAX_DURATION_MS } from '../protocol/wire/control.ts'
 import { CLOSE } from '../protocol/wire/transport.ts'
 import { type Access, openAccess } from './access/access.ts'
 import { Authenticator, openKeys } from './auth/authenticator.ts'
@@ -29,7 +30,7 @@ import { Policies } from './edge/policies.ts'
 import { QuotaBook } from './edge/quotas.ts'
 import { RuntimeDispatcher } from './embed/dispatcher.ts'
 import { fetchRuntime } from './embed/fetch.ts'
-import type { CallOptions } from './embed/request.ts'
+import { type CallOptions, checkCall } from './embed/request.ts'
 import type { ServerEvents } from './events.ts'
 import { Inbox } from './inbox/inbox.ts'
 import { type OpenedInbox, openStore } from './inbox/open.ts'
@@ -50,6 +51,7 @@ import { describeSession, type ServerStats, type SessionInfo, sumSessions } from
 import { checkTlsFiles, type TlsFiles } from './tls.ts'
 
 const DEFAULT_GRACE_MS = 30_000
+const DRAIN: Members<DrainOptions> = { reason: 'string', afterMs: 'number', graceMs: 'number' }
 
 /** Embedders see it as {@link Server}. */
 export class TunnelServer implements Server {
@@ -252,6 +254,7 @@ export class TunnelServer implements Server {
   }
 
   async fetch(runtime: string, request: Request | string | URL, options: CallOptions = {}): Promise<Response> {
+    checkCall(options)
     const made = typeof request === 'string' ? new Request(this.#urlOf(runtime, request)) : request
     return fetchRuntime(this.#edge.embedded, runtime, made instanceof URL ? new Request(made) : made, options)
   }
@@ -263,10 +266,12 @@ export class TunnelServer implements Server {
   }
 
   dispatcher(runtime: string, options: CallOptions = {}): Dispatcher {
+    checkCall(options)
     return new RuntimeDispatcher(this.#edge.embedded, runtime, options)
   }
 
-  attach(httpServer: HttpServer): () => void {
+  attach(httpServer: HttpServer, options: object = {}): () => void {
+    checkMembers('', options, {})
     const { control } = this.#listeners
     const encrypted = httpServer instanceof TlsServer || this.#settings.control?.plaintext === true
     if (control !== undefined && !encrypted) {
@@ -365,12 +370,14 @@ export class TunnelServer implements Server {
   }
 
   drainSession(id: string, options: DrainOptions = {}): boolean {
+    checkMembers('', options, DRAIN)
     const session = this.#sessions.find(id)
     if (session !== undefined) drainOne(session, options)
     return session !== undefined
   }
 
   drainRuntime(runtime: string, options: DrainOptions = {}): number {
+    checkMembers('', options, DRAIN)
     const sessions = [...this.#sessions.of(runtime)]
     for (const session of sessions) drainOne(session, options)
     return sessions.length
@@ -383,8 +390,8 @@ export class TunnelServer implements Server {
     return session !== undefined
   }
 
-  drain({ graceMs = DEFAULT_GRACE_MS }: { graceMs?: number | undefined } = {}): Promise<void> {
-    checkGrace('graceMs', graceMs)
+  drain(options: GraceOptions = {}): Promise<void> {
+    const graceMs = graceOf(options, DEFAULT_GRACE_MS, MAX_DURATION_MS)
     this.#draining ??= this.#drain(graceMs)
     return this.#draining
   }
@@ -418,8 +425,8 @@ export class TunnelServer implements Server {
     return this.#listeners.reload(fresh)
   }
 
-  close({ graceMs = DEFAULT_GRACE_MS }: { graceMs?: number } = {}): Promise<void> {
-    checkGrace('graceMs', graceMs)
+  close(options: GraceOptions = {}): Promise<void> {
+    const graceMs = graceOf(options, DEFAULT_GRACE_MS, MAX_DURATION_MS)
     const { logger, drainDelayMs } = this.#settings
     detached(logger, 'shortening a close failed', this.#overAfter(graceMs > 0 ? drainDelayMs + graceMs : 0))
     this.#closing ??= this.#close(graceMs)
@@ -462,5 +469,5 @@ function drainOne(session: RuntimeSession, options: DrainOptions): void {
 
 /** Checked before anything else: a drain that fails half-way would leave a session that neither gets requests nor ends. */
 function checkReason(reason: string): void {
-  demand(typeof reason === 'string', 'reason must be a string')
+  demand(typeof reason === 'string', 'reason must be text')
 }

@@ -4,9 +4,11 @@
  */
 import { request } from 'undici'
 import { type EndingAgent, endingAgent } from '../protocol/base/ending-agent.ts'
+import { type GraceOptions, graceOf } from '../protocol/base/grace.ts'
 import { detached, type Guard, logGuard, safeLogger } from '../protocol/base/guard.ts'
 import { type LimitOptions, type Limits, type LimitValues, resolveLimits } from '../protocol/base/limit.ts'
 import type { Logger } from '../protocol/base/log.ts'
+import { checkMembers, type Members } from '../protocol/base/members.ts'
 import { urlForLogs } from '../protocol/base/path.ts'
 import { readAtMost } from '../protocol/base/read-at-most.ts'
 import { isFieldValue, isToken } from '../protocol/http/headers.ts'
@@ -59,6 +61,12 @@ const MAX_RETRY_AFTER_MS = 60_000
 /** Statuses after which OTLP wants the request to be sent again. */
 const RETRYABLE: ReadonlySet<number> = new Set([429, 502, 503, 504])
 const MAX_ANSWER_BYTES = 64 * 1024
+const MEMBERS: Members<ExporterOptions, typeof EXPORT_LIMITS> = {
+  url: 'any',
+  headers: 'object',
+  resource: 'object',
+  logger: 'object',
+}
 const DEFAULT_CLOSE_MS = 5000
 const FAILED = 'the export of spans failed'
 
@@ -101,7 +109,9 @@ class OtlpExporter implements Exporter {
   /** Ends the wait between two attempts. */
   #wake: (() => void) | undefined
 
-  constructor({ url, headers = {}, resource, logger, ...limits }: ExporterOptions) {
+  constructor(options: ExporterOptions) {
+    checkMembers('', options, MEMBERS, EXPORT_LIMITS)
+    const { url, headers = {}, resource, logger, ...limits } = options
     this.#limits = resolveLimits(EXPORT_LIMITS, limits, 'exporter')
     this.#url = checkUrl(url)
     this.#headers = { ...checkHeaders(headers), 'content-type': 'application/json' }
@@ -205,7 +215,8 @@ class OtlpExporter implements Exporter {
     })
   }
 
-  close({ graceMs = DEFAULT_CLOSE_MS }: { readonly graceMs?: number | undefined } = {}): Promise<void> {
+  close(options: GraceOptions = {}): Promise<void> {
+    const graceMs = graceOf(options, DEFAULT_CLOSE_MS)
     this.#closing ??= this.#close(graceMs)
     return this.#closing
   }

@@ -1,4 +1,4 @@
-import { existsSync } from 'node:fs'
+import { lstatSync } from 'node:fs'
 import { isAbsolute, join } from 'node:path'
 import type { Arguments } from '../args.ts'
 import type { Io } from '../command.ts'
@@ -31,5 +31,15 @@ function usersFile(component: ComponentName, { XDG_CONFIG_HOME: folder, HOME, US
   const base = folder !== undefined && isAbsolute(folder) ? folder : home && join(home, '.config')
   if (component !== 'client' || !base) return undefined
   const file = join(base, 'sallyport', 'client.yaml')
-  return existsSync(file) ? file : undefined
+  return exists(file) ? file : undefined
+}
+
+/** What cannot be read is no reason to go on without it: it may have `allow.callers`. */
+function exists(file: string): boolean {
+  try {
+    lstatSync(file)
+    return true
+  } catch (error) {
+    return !['ENOENT', 'ENOTDIR'].includes((error as NodeJS.ErrnoException).code ?? '')
+  }
 }

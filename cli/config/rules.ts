@@ -1,5 +1,6 @@
 import { canonicalAddress, isLoopback } from '../../protocol/base/address.ts'
 import { EVERYWHERE, formatAddress, type HostPort, readDialled } from '../../protocol/base/host-port.ts'
+import { readPostgresUrl } from '../../server/inbox/postgres-url.ts'
 import { configurationError } from '../failure.ts'
 import type { ClientConfig } from './client.ts'
 import type { RouterConfig } from './router.ts'
@@ -18,13 +19,34 @@ export function checkServerConfig(config: ServerConfig): void {
   checkPublicConfig(config, config['public.listen'])
   checkControl(config)
   checkReplicas(config)
+  checkInbox(config)
+  checkAdminConfig(config['admin.listen'], config['admin.token.file'])
+  const { 'public.listen': callers, 'peer.listen': peer } = config
+  checkAdminPort(config, { 'public.listen': callers, 'control.listen': controlAddress(config), 'peer.listen': peer })
+}
+
+function checkInbox(config: ServerConfig): void {
+  for (const name of ['inbox.mac.file', 'inbox.password.file', 'inbox.tls.ca'] as const) {
+    demand(config.inbox !== 'off' || config[name] === undefined, `--${name} needs --inbox`)
+  }
+  demandEncrypted(
+    isEncryptedInbox(config.inbox),
+    'inbox.tls.ca',
+    config,
+    'PostgreSQL over TLS, such as with ?sslmode=verify-full',
+  )
   demand(
     config['inbox.mac.file'] !== undefined || !config['inbox.mac.optional'],
     '--inbox.mac.optional needs --inbox.mac.file',
   )
-  checkAdminConfig(config['admin.listen'], config['admin.token.file'])
-  const { 'public.listen': callers, 'peer.listen': peer } = config
-  checkAdminPort(config, { 'public.listen': callers, 'control.listen': controlAddress(config), 'peer.listen': peer })
+}
+
+function isEncryptedInbox(url: string): boolean {
+  try {
+    return url.startsWith('postgres') && readPostgresUrl(url).tls
+  } catch (error) {
+    throw configurationError(`--inbox: ${(error as Error).message}`, error)
+  }
 }
 
 /** `address` is the one that callers connect to. */
@@ -47,10 +69,8 @@ function checkReplicas(config: ServerConfig): void {
   for (const name of ['directory.user', 'directory.password.file', 'directory.tls.ca', 'peer.listen'] as const) {
     demand(directory !== undefined || config[name] === undefined, `--${name} needs --directory`)
   }
-  demand(
-    config['directory.tls.ca'] === undefined || /^rediss[:+]/.test(directory ?? ''),
-    '--directory.tls.ca needs rediss:// or rediss+sentinel://',
-  )
+  const isEncrypted = /^rediss[:+]/.test(directory ?? '')
+  demandEncrypted(isEncrypted, 'directory.tls.ca', config, 'rediss:// or rediss+sentinel://')
   const listen = config['peer.listen']
   for (const name of ['peer.advertise', 'peer.tls.cert', 'peer.tls.key', 'peer.tls.ca'] as const) {
     demand(listen !== undefined || config[name] === undefined, `--${name} needs --peer.listen`)
@@ -74,6 +94,8 @@ function checkKeySet(config: ServerConfig): void {
   const given = [config['auth.jwks.file'], config['auth.jwks.url']].filter(value => value !== undefined).length
   demand(given > 0, 'no key set: give --auth.jwks.file or --auth.jwks.url; without one no token can be verified')
   demand(given === 1, '--auth.jwks.file and --auth.jwks.url cannot be used together')
+  demandEncrypted(config['auth.jwks.url'] !== undefined, 'auth.jwks.ca', config, '--auth.jwks.url')
+  demandEncrypted(config['auth.revocations.url'] !== undefined, 'auth.revocations.ca', config, '--auth.revocations.url')
 }
 
 /** A half-configured check would be no check at all. */
@@ -85,7 +107,8 @@ export function checkCallers(config: AccessConfig, server: ServerConfig): void {
   )
   const hasKeys = file !== undefined || url !== undefined
   demand(!hasKeys || audience !== undefined, '--access.jwt.jwks.file and .url need --access.jwt.audience')
-  for (const name of ['audience', 'issuer', 'runtime-claim', 'jwks.ca'] as const) {
+  demandEncrypted(url !== undefined, 'access.jwt.jwks.ca', config, '--access.jwt.jwks.url')
+  for (const name of ['audience', 'issuer', 'runtime-claim'] as const) {
     demand(
       hasKeys || config[`access.jwt.${name}`] === undefined,
       `--access.jwt.${name} needs --access.jwt.jwks.file or .url`,
@@ -100,6 +123,8 @@ export function checkCallers(config: AccessConfig, server: ServerConfig): void {
       `--access.forward-auth.${name} needs --access.forward-auth.url`,
     )
   }
+  const isEncrypted = /^https:/i.test(config['access.forward-auth.url'] ?? '')
+  demandEncrypted(isEncrypted, 'access.forward-auth.ca', config, '--access.forward-auth.url https://...')
   const clientCa = config['access.client-ca']
   demand(
     clientCa === undefined || server['public.tls.cert'] !== undefined,
@@ -155,6 +180,8 @@ export function checkClientConfig(config: ClientConfig, places: Places = new Map
   demand(tokens.length > 0, 'no token: give --token.file or --token.command')
   demand(tokens.length === 1, `--token.file and --token.command cannot be used together${given(tokens, places)}`)
   checkPair(config['tls.cert'], config['tls.key'], 'tls')
+  const isEncrypted = servers.some(server => /^wss:/i.test(server))
+  demandEncrypted(isEncrypted, 'ca', config, '--server wss://...')
   demand(!config['ca-only'] || (config.ca?.length ?? 0) > 0, '--ca-only needs --ca: no certificate would be trusted')
   const targets = (['target', 'routes', 'preset'] as const).filter(name => config[name] !== undefined)
   checkTarget(targets, '--target, --routes or --preset gitops-runtime', places)
@@ -222,6 +249,16 @@ function checkAdminPort(
       `--${name} ${formatAddress(other)} has the port of --admin.listen (${formatAddress(admin)}): give one of them another`,
     )
   }
+}
+
+/** Authorities that nothing is checked with. The connection would be in clear, although they say otherwise. */
+function demandEncrypted<N extends string>(
+  isEncrypted: boolean,
+  name: N,
+  config: { readonly [name in N]: unknown },
+  needed: string,
+): void {
+  demand(isEncrypted || config[name] === undefined, `--${name} needs ${needed}`)
 }
 
 function demand(condition: boolean, message: string): void {

@@ -55,7 +55,8 @@ export async function readConfigFile(path: string, settings: Settings): Promise<
     if (!isSetting(name))
       throw configurationError(`${where}: ${isPrefix(name) ? needsMapping(name) : unknownKey(name)}`)
     if (found.has(name)) throw configurationError(`${where}: ${name} is given twice`)
-    if (value !== null) found.set(name, { value: plain(value, where), where })
+    if (value === null) throw configurationError(`${where}: ${name} has no value: write ${name}: ...`)
+    found.set(name, { value: plain(value, where), where })
   }
 
   /** An alias may resolve to nothing, or to itself. */

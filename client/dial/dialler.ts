@@ -3,6 +3,7 @@
 import type { SecureContext } from 'node:tls'
 import { messageOf } from '../../protocol/base/errors.ts'
 import { formatAddress } from '../../protocol/base/host-port.ts'
+import { checkMembers, type Members } from '../../protocol/base/members.ts'
 import type { ClientOptions, ResolvedClientOptions } from '../options.ts'
 import type { TokenKeeper } from '../token.ts'
 import { type Dialled, type DialOptions, dialServer } from './dial.ts'
@@ -11,6 +12,10 @@ import { type DialContext, explain, isRefusal } from './explain.ts'
 import { chooseProxy, type OutboundProxy } from './proxy.ts'
 import { Resolver } from './resolve.ts'
 import { createTrust } from './trust.ts'
+
+type NewTrust = Pick<ClientOptions, 'ca' | 'tls'>
+
+const TRUST: Members<NewTrust> = { ca: 'content', tls: 'object' }
 
 /** A failed dial. The message says why, in words. */
 export class Unreachable extends Error {
@@ -47,12 +52,13 @@ export class Dialler {
     this.#settings = settings
     this.#tokens = tokens
     this.#resolver = new Resolver(options.lookup)
-    this.#trust = trustOf(options)
+    this.#trust = trustOf(options, settings)
   }
 
   /** Applies to every dial from now on. Throws if a PEM cannot be read, and keeps the old trust. */
-  setTrust({ ca, tls }: Pick<ClientOptions, 'ca' | 'tls'>): void {
-    this.#trust = trustOf({ ...this.#options, ca, tls })
+  setTrust(trust: NewTrust): void {
+    checkMembers('', trust, TRUST)
+    this.#trust = trustOf({ ...this.#options, ca: trust.ca, tls: trust.tls }, this.#settings)
   }
 
   /** How many machines may serve us, by the number of servers and of addresses of their names. */
@@ -130,6 +136,7 @@ export class Dialler {
   }
 }
 
-function trustOf({ ca, caOnly, tls, tlsMin }: ClientOptions): SecureContext {
-  return createTrust({ ca, caOnly, tls, minVersion: tlsMin })
+function trustOf({ ca, caOnly, tls, tlsMin }: ClientOptions, { servers }: ResolvedClientOptions): SecureContext {
+  const isEncrypted = servers.some(({ protocol }) => protocol === 'wss:')
+  return createTrust({ ca, caOnly, tls, minVersion: tlsMin }, isEncrypted)
 }

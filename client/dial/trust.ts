@@ -1,7 +1,7 @@
 /** What the client trusts and presents in the TLS handshake. */
 import { createPrivateKey, X509Certificate } from 'node:crypto'
 import { createSecureContext, getCACertificates, rootCertificates, type SecureContext } from 'node:tls'
-import { certificatesIn, checkAuthorities } from '../../protocol/base/certificates.ts'
+import { certificatesIn, checkAuthoritiesOf } from '../../protocol/base/certificates.ts'
 import { checkMembers, type Members } from '../../protocol/base/members.ts'
 
 /** A client certificate and its key, PEM. */
@@ -24,9 +24,9 @@ interface TrustOptions {
 }
 
 /** Made once and reused for every dial, since parsing a few hundred CAs takes time. Throws TypeError for a CA that cannot be read. */
-export function createTrust(options: TrustOptions): SecureContext {
+export function createTrust(options: TrustOptions, isEncrypted = true): SecureContext {
   checkMembers('tls', options.tls, PAIR)
-  checkAuthorities('ca', options.ca)
+  checkAuthoritiesOf(isEncrypted, 'ca', options.ca, 'a wss URL')
   const given = options.ca === undefined ? [] : [options.ca].flat()
   const own = given.flatMap(certificatesIn)
   const context = {

@@ -3,18 +3,28 @@ import { randomBytes } from 'node:crypto'
 import { SallyportError } from '../../protocol/base/errors.ts'
 import { hook, logDefect } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
+import { checkMembers, type Members } from '../../protocol/base/members.ts'
 import { TokenBucket } from '../../protocol/base/token-bucket.ts'
 import type { Handler, HttpRequest } from '../../protocol/exchange.ts'
 import { isSafe } from '../../protocol/http/methods.ts'
 import type { Layer } from '../../protocol/layer.ts'
 import { Budget } from './budget.ts'
 import { Entry, type EntryOwner } from './entry.ts'
-import type { InspectedDetail, InspectedExchange, Inspector, InspectorStats, ReplayOptions } from './inspected.ts'
+import type {
+  InspectedDetail,
+  InspectedExchange,
+  Inspector,
+  InspectorStats,
+  ReplayEdits,
+  ReplayOptions,
+} from './inspected.ts'
 import { Redactor } from './redactor.ts'
 import { ReplayRun, replayRequest } from './replay.ts'
 import { Ring } from './ring.ts'
 import { Tap } from './tap.ts'
 
+const REPLAY: Members<ReplayOptions> = { edits: 'object', unsafe: 'boolean' }
+const EDITS: Members<ReplayEdits> = { method: 'string', path: 'string', headers: 'object', body: 'string' }
 const MAX_SUBSCRIBERS = 64
 const MAX_REPLAYS = 4
 /** Replays in a burst, and per second in the long run. */
@@ -93,7 +103,10 @@ export class RingInspector implements Inspector, EntryOwner {
     }
   }
 
-  async replay(id: string, { edits = {}, unsafe = false }: ReplayOptions = {}): Promise<InspectedDetail> {
+  async replay(id: string, options: ReplayOptions = {}): Promise<InspectedDetail> {
+    checkMembers('', options, REPLAY)
+    checkMembers('edits', options.edits, EDITS)
+    const { edits = {}, unsafe = false } = options
     const entry = this.ring.get(id)
     if (entry === undefined) throw new TypeError(`there is no exchange ${JSON.stringify(id)}`)
     const source = entry.replaySource

@@ -33,6 +33,12 @@ export function checkAuthorities(name: string, given: Authorities): void {
   throw new TypeError(`${name} has no certificate (PEM)`)
 }
 
+/** The same for those of a connection's other end. Throws unless the connection is encrypted: it would be in clear, although they say otherwise. */
+export function checkAuthoritiesOf(isEncrypted: boolean, name: string, given: Authorities, needed: string): void {
+  checkAuthorities(name, given)
+  if (given !== undefined && !isEncrypted) throw new TypeError(`${name} needs ${needed}`)
+}
+
 /** Whether authorities that counted before no longer do. */
 export function dropsAny(before: Authorities, after: Authorities): boolean {
   const left = textsOf(after)

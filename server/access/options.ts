@@ -1,6 +1,6 @@
 /** Options about who may call: what the edge checks, and for which requests. */
 import { isDeepStrictEqual } from 'node:util'
-import { checkAuthorities } from '../../protocol/base/certificates.ts'
+import { checkAuthoritiesOf } from '../../protocol/base/certificates.ts'
 import { checkDuration } from '../../protocol/base/durations.ts'
 import { demand } from '../../protocol/base/limit.ts'
 import { checkMembers, type Members } from '../../protocol/base/members.ts'
@@ -45,7 +45,7 @@ export interface CallerTokens {
 /** The service that is asked about each request, with `GET url` and the caller's head. */
 export interface ForwardAuth {
   readonly url: string
-  /** Authorities of its certificate (PEM). Default: the system's authorities. */
+  /** Authorities of its certificate (PEM), for an https URL only. Default: the system's authorities. */
   readonly ca?: string | Buffer | undefined
   /** Fields of its answer that are copied to the request, such as `x-auth-request-user`. The caller's own are removed. */
   readonly headers?: readonly string[] | undefined
@@ -100,7 +100,6 @@ function checkSet(access: AccessOptions, audience: string, hasTls: boolean): voi
   const checks = [jwt, forwardAuth, clientCa].filter(check => check !== undefined)
   demand(checks.length > 0, 'access: give jwt, forwardAuth or clientCa; without one of these, nobody would be checked')
   checkGiven('access.clientCa', clientCa)
-  checkAuthorities('access.forwardAuth.ca', forwardAuth?.ca)
   demand(clientCa === undefined || hasTls, 'access.clientCa needs public.tls')
   demand(access.runtimes?.length !== 0, 'access.runtimes is empty: nobody would be checked; leave it out to check all')
   demand(runtimes.length <= MAX_LIST && runtimes.every(isRuntimeName), 'access.runtimes must be names of runtimes')
@@ -111,14 +110,16 @@ function checkSet(access: AccessOptions, audience: string, hasTls: boolean): voi
   }
   if (jwt !== undefined) {
     checkKeyOrigin('access.jwt.jwks', jwt.jwks)
-    demand(jwt.audience !== '' && jwt.audience !== audience, 'access.jwt.audience must differ from auth.audience')
+    demand((jwt.audience ?? '') !== '', 'access.jwt.audience is required')
+    demand(jwt.audience !== audience, 'access.jwt.audience must differ from auth.audience')
   }
   if (forwardAuth !== undefined) checkForwardAuth(forwardAuth)
 }
 
-function checkForwardAuth({ url, headers = [], timeoutMs }: ForwardAuth): void {
+function checkForwardAuth({ url, ca, headers = [], timeoutMs }: ForwardAuth): void {
   const { protocol = '' } = URL.canParse(url) ? new URL(url) : {}
   demand(protocol === 'http:' || protocol === 'https:', 'access.forwardAuth.url must be an http or https URL')
+  checkAuthoritiesOf(protocol === 'https:', 'access.forwardAuth.ca', ca, 'an https URL')
   demand(headers.length <= MAX_HEADERS, `access.forwardAuth.headers has over ${MAX_HEADERS} names`)
   for (const name of headers) {
     const plain = dashed(name.toLowerCase())

@@ -1,4 +1,5 @@
 /** The options of a directory in Redis. */
+
 import type { LimitOptions } from '../../protocol/base/limit.ts'
 import { checkMembers, type Members } from '../../protocol/base/members.ts'
 import { LEASE } from '../limits.ts'
@@ -19,7 +20,7 @@ export interface RedisOptions extends LimitOptions<typeof LEASE> {
   readonly sentinel?:
     | { readonly user?: string | undefined; readonly password?: string | { readonly file: string } | undefined }
     | undefined
-  /** Authority of Redis's certificate (PEM). Default: the system's authorities. */
+  /** Authority of Redis's certificate (PEM), for `rediss:` only. Default: the system's authorities. */
   readonly ca?: string | Buffer | undefined
   /** Prefix of the keys and channels. Default `sallyport`. Services on one Redis need a prefix or a database each. */
   readonly prefix?: string | undefined

@@ -1,6 +1,7 @@
 /** Converts an embedder's request to one of the data path. */
 import { randomUUID } from 'node:crypto'
 import { canonicalAddress } from '../../protocol/base/address.ts'
+import { checkMembers, type Members } from '../../protocol/base/members.ts'
 import { BODY_UNKNOWN, type HeaderList, type HttpRequest } from '../../protocol/exchange.ts'
 import {
   getHeader,
@@ -22,6 +23,13 @@ export interface CallOptions {
    * address: each address may ask for a limited number of runtimes that nobody serves. Default `127.0.0.1`, without that limit.
    */
   readonly caller?: string | undefined
+}
+
+const MEMBERS: Members<CallOptions> = { caller: 'string' }
+
+/** Throws a TypeError for another member, or a caller that is no text: the request would seem to come from this machine. */
+export function checkCall(options: CallOptions): void {
+  checkMembers('', options, MEMBERS)
 }
 
 /** Builds a request. Throws a TypeError if it could not be sent as HTTP. Modifies `headers`. */

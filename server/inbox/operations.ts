@@ -1,6 +1,7 @@
 /** Lists, reads, replays and drops stored webhooks, and pauses delivery. */
 import { Buffer } from 'node:buffer'
 import type { Logger } from '../../protocol/base/log.ts'
+import { checkMembers, type Members } from '../../protocol/base/members.ts'
 import { inBatches } from '../batches.ts'
 import type { Lanes } from './lanes.ts'
 import type { Ledger } from './ledger.ts'
@@ -19,6 +20,17 @@ export interface InboxOperations {
   replay(filter: Filter): Promise<string[]>
   drop(filter: Filter): Promise<string[]>
   pause(runtime: string, paused: boolean): Promise<void>
+}
+
+const FILTER: Members<Filter> = {
+  runtime: 'string',
+  lane: 'string',
+  state: 'string',
+  since: 'number',
+  id: 'string',
+  reason: 'string',
+  before: 'strings',
+  limit: 'number',
 }
 
 interface OperationsParts {
@@ -43,6 +55,7 @@ export class StoredWebhooks implements InboxOperations {
   }
 
   async list(filter: Filter): Promise<readonly Message[]> {
+    checkMembers('', filter, FILTER)
     return await this.#parts.store.list(filter)
   }
 
@@ -72,7 +85,7 @@ export class StoredWebhooks implements InboxOperations {
   async replay(filter: Filter): Promise<string[]> {
     const { ledger, lanes, logger } = this.#parts
     const done: string[] = []
-    await inBatches(await this.#parts.store.list(filter), GROUP, async message => {
+    await inBatches(await this.list(filter), GROUP, async message => {
       if (message.state === 'delivered') return
       const age = message.expires - message.received
       const fresh = {
@@ -104,7 +117,7 @@ export class StoredWebhooks implements InboxOperations {
   async drop(filter: Filter): Promise<string[]> {
     const { ledger, lanes, logger } = this.#parts
     const done: string[] = []
-    await inBatches(await this.#parts.store.list(filter), GROUP, async message => {
+    await inBatches(await this.list(filter), GROUP, async message => {
       const { id, runtime, lane, bytes } = message
       const { dropped } = await this.#parts.store.apply({ op: 'drop', id })
       if (dropped === undefined) return

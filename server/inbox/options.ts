@@ -1,5 +1,6 @@
 /** Where a server keeps webhooks, and how many. */
 import { resolve } from 'node:path'
+import { checkAuthoritiesOf } from '../../protocol/base/certificates.ts'
 import { type LimitOptions, resolveLimits } from '../../protocol/base/limit.ts'
 import { INBOX, type InboxLimits } from '../limits.ts'
 import type { MacOptions } from './mac.ts'
@@ -15,7 +16,7 @@ export interface InboxOptions extends LimitOptions<typeof INBOX> {
   readonly url: string
   /** Password of the PostgreSQL user. The file is read for each connection. */
   readonly password?: { readonly file: string } | undefined
-  /** Authority of PostgreSQL's certificate (PEM). Default: the system's authorities. */
+  /** Authority of PostgreSQL's certificate (PEM), for an encrypted connection only. Default: the system's authorities. */
   readonly ca?: string | Buffer | undefined
   /**
    * MAC secrets, one a line, hex or base64 of at least 32 bytes. With this, webhooks and rules in the store are accepted only with a
@@ -48,6 +49,8 @@ export function checkInboxOptions(options: InboxOptions | undefined): ResolvedIn
   if (options === undefined) return undefined
   const { url, password, ca, mac, plaintext, ...limits } = options
   const place = placeOf(url, password?.file, ca)
+  const isEncrypted = place.kind === 'postgres' && place.tls
+  checkAuthoritiesOf(isEncrypted, 'inbox.ca', ca, 'PostgreSQL over TLS, such as with ?sslmode=verify-full')
   return {
     ...{ place, mac: mac && { file: mac.file, optional: mac.optional ?? false }, plaintext: plaintext ?? false },
     limits: resolveLimits(INBOX, limits, 'inbox'),

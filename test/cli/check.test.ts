@@ -459,7 +459,8 @@ describe('check client', () => {
   })
 
   test('a control endpoint with TLS, dialled without', async () => {
-    const { of } = await client(`ws://127.0.0.1:${port}`)
+    const flags = { server: `ws://127.0.0.1:${port}`, 'token.file': file('token'), target }
+    const { of } = await check('client', ...words(flags))
     expect(of('upgrade')[0]!.hint).toContain('If the server has TLS, dial wss://.')
   })
 

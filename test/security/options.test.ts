@@ -4,7 +4,7 @@
  */
 import { globSync, readFileSync } from 'node:fs'
 import { createServer } from 'node:http'
-import { afterEach, describe, expect, test, vi } from 'vitest'
+import { afterAll, afterEach, describe, expect, test, vi } from 'vitest'
 import {
   createAuthority,
   createClientCertificate,
@@ -12,6 +12,7 @@ import {
   createReplicaCertificate,
   createServerCertificate,
   createToken,
+  exportPkcs12,
   writeFiles,
 } from '../../certs/index.ts'
 import { BACKOFF_LIMITS } from '../../client/dial/backoff.ts'
@@ -26,9 +27,11 @@ import { createTracer } from '../../protocol/trace/tracer.ts'
 import { createForwarder, createRouter, gitopsRuntime, serveRouter } from '../../router/index.ts'
 import { UPSTREAM_LIMITS } from '../../router/upstream/upstreams.ts'
 import { RevocationStore } from '../../server/auth/revocation-store.ts'
+import { StoredWebhooks } from '../../server/inbox/operations.ts'
 import { createServer as createTunnelServer } from '../../server/index.ts'
 import { DRAIN_TIMES, HOLD_LIMITS, LEASE, SERVER_LIMITS } from '../../server/limits.ts'
 import { resolveOptions, type ServerOptions } from '../../server/options.ts'
+import { createExporter } from '../../tracing/index.ts'
 
 vi.mock(import('../../protocol/base/members.ts'), async actual => {
   const there = await actual()
@@ -302,11 +305,82 @@ test('C7: writeFiles refuses what it does not know', async () => {
   await expect(writeFiles([{ ...file, secret: 'no' as never }])).rejects.toThrow('secret must be true or false')
 })
 
-const { privateJwk: key } = await createKeys()
+const { privateJwk: key, jwks } = await createKeys()
 const store = () => new RevocationStore({}, undefined, noLogger, Date.now)
 const tracer = createTracer(() => {})
-/** What uses each object of options. */
-const TAKEN: [group: string, take: (more: object) => unknown][] = [
+const running = await createTunnelServer({
+  public: { port: 0 },
+  control: { port: 0, plaintext: true },
+  domains: ['example.com'],
+  auth: { jwks },
+})
+const target = { url: 'wss://127.0.0.1:1', token: 'a.b.c', proxy: '', target: () => new Response() }
+const tunnel = createTunnel({ ...target, inspect: 'heads' })
+const service = await serveRouter({ routes, port: 0 })
+const exporting = { url: 'http://127.0.0.1:1', resource: {} }
+const exporter = createExporter(exporting)
+afterAll(async () => {
+  await Promise.all([running.close({ graceMs: 0 }), tunnel.close({ graceMs: 0 }), service.close(), exporter.close()])
+})
+const webhooks = new StoredWebhooks({} as never)
+
+/** Every function and method that takes an object of options, by its declaration. */
+const CALLS: Record<string, (more: object) => unknown> = {
+  'createAuthority AuthorityOptions': more => createAuthority(more),
+  'createClientCertificate ClientCertificateOptions': more =>
+    createClientCertificate(authority, { runtime: 'demo', ...more }),
+  'createKeys { alg?: TokenAlgorithm; }': more => createKeys(more),
+  'createReplicaCertificate LeafOptions': more => createReplicaCertificate(authority, more),
+  'createServerCertificate ServerCertificateOptions': more =>
+    createServerCertificate(authority, { hosts: ['a.example'], ...more }),
+  'createToken TokenOptions': more => createToken({ key, runtime: 'demo', ...more }),
+  'exportPkcs12 Pkcs12Options': more => exportPkcs12({ ...authority, password: 'a', ...more }),
+  'writeFiles WriteOptions': more => writeFiles([], more),
+  'connect ClientOptions': more => connect({ ...target, ...more }),
+  'createTunnel ClientOptions': client,
+  'diagnose ClientOptions': more => diagnose({ ...target, ...more }),
+  'diagnose { deep?: boolean; }': more => diagnose(target, more),
+  'Inspector.replay ReplayOptions': more => tunnel.inspector!.replay('a', more),
+  "Tunnel.setTrust Pick<ClientOptions, 'ca' | 'tls'>": more => tunnel.setTrust(more),
+  'Tunnel.close CloseOptions': more => tunnel.close(more),
+  'createForwarder ForwarderOptions': more => createForwarder('http://127.0.0.1:1', more),
+  'createRouter RouterOptions': router,
+  'gitopsRuntime GitopsRuntimeOptions': gitopsRuntime,
+  'serveRouter RouterServiceOptions': more => serveRouter({ routes, port: 0, ...more }),
+  'Router.reload RouteTable': more => service.router.reload({ ...routes, ...more }),
+  'Router.match MatchQuestion': more => service.router.match({ url: '/', ...more }),
+  'Router.attach AttachOptions': more => service.router.attach(createServer(), more),
+  'Router.close GraceOptions': more => service.router.close(more),
+  'RouterService.reload RouteTable': more => service.reload({ ...routes, ...more }),
+  "RouterService.setTls NonNullable<ListenerOptions['tls']>": more => service.setTls({ ...tls, ...more }),
+  'RouterService.close GraceOptions': more => service.close(more),
+  'createServer ServerOptions': more => server(more),
+  'Server.fetch CallOptions': more => running.fetch('demo', '/', more),
+  'Server.dispatcher CallOptions': more => running.dispatcher('demo', more),
+  'Server.attach': more => (running.attach as (...all: object[]) => unknown)(createServer(), more),
+  'Server.revoke Revocation': more => running.revoke({ runtime: 'demo', ...more }),
+  'Server.drainSession DrainOptions': more => running.drainSession('a', more),
+  'Server.drainRuntime DrainOptions': more => running.drainRuntime('demo', more),
+  'Server.drain GraceOptions': more => running.drain(more),
+  'Server.reload { publicTls?: TlsFiles; controlTls?: TlsFiles; }': more => running.reload(more),
+  'Server.close GraceOptions': more => running.close(more),
+  'InboxOperations.list Filter': more => webhooks.list({ limit: 1, ...more }),
+  'InboxOperations.replay Filter': more => webhooks.replay({ limit: 1, ...more }),
+  'InboxOperations.drop Filter': more => webhooks.drop({ limit: 1, ...more }),
+  'createExporter ExporterOptions': more => createExporter({ ...exporting, ...more }),
+  'Exporter.close GraceOptions': more => exporter.close(more),
+}
+
+/** Objects of options within those. */
+const INNER: [group: string, take: (more: object) => unknown][] = [
+  ['edits.', edits => tunnel.inspector!.replay('a', { edits })],
+  ['routes.', more => serveRouter({ routes: { file: '/dev/null/a', ...more }, port: 0 })],
+]
+
+/** What uses each object of options, and what to give first: with an unknown member, nothing is done. */
+const TAKEN: [group: string, take: (more: object) => unknown, first?: object][] = [
+  ...Object.values(CALLS).map((take): [string, typeof take, object] => ['', take, { misspelt: undefined }]),
+  ...INNER,
   ...OBJECTS.map(([group, , , take]): [string, typeof take] => [group, take]),
   ...CERTIFICATES.map(([, make]): [string, typeof make] => ['', make]),
   ['tracing.', more => server({ tracing: { tracer, ...more } })],
@@ -319,9 +393,9 @@ const TAKEN: [group: string, take: (more: object) => unknown][] = [
 ]
 
 /** All tables of members that a call uses for the group. */
-async function tablesOf(group: string, take: (more: object) => unknown): Promise<object[]> {
+async function tablesOf(group: string, take: (more: object) => unknown, first: object = {}): Promise<object[]> {
   vi.mocked(checkMembers).mockClear()
-  await Promise.resolve({})
+  await Promise.resolve(first)
     .then(take)
     .catch(() => {})
   const calls = vi.mocked(checkMembers).mock.calls.filter(([name]) => name === group.replace(/\.$/, ''))
@@ -330,8 +404,8 @@ async function tablesOf(group: string, take: (more: object) => unknown): Promise
 
 const seen = new Set<object>()
 const members: [path: string, kind: string, take: (value: unknown) => unknown][] = []
-for (const [group, take] of TAKEN) {
-  for (const table of await tablesOf(group, take)) {
+for (const [group, take, first] of TAKEN) {
+  for (const table of await tablesOf(group, take, first)) {
     if (seen.has(table)) continue
     seen.add(table)
     for (const [name, kind] of Object.entries(table))
@@ -412,6 +486,143 @@ describe.each<[string, (ca: never) => unknown]>([
     const message = expect.stringMatching(new RegExp(`^${name} has no (readable )?certificate`))
     await expect(Promise.resolve(ca as never).then(take)).rejects.toEqual(expect.objectContaining({ message }))
   })
+})
+
+const ca = authority.certificate
+const sentinels = { url: 'redis+sentinel://127.0.0.1/name' }
+const clear = { url: 'ws://127.0.0.1:1' }
+/** Each `ca`, with what makes its connection one without TLS. */
+const IN_CLEAR: [path: string, needed: string, take: () => unknown][] = [
+  ['directory.ca', 'needs rediss:', () => server({ directory: { ...redis, ca } })],
+  ['directory.ca', 'needs rediss:', () => server({ directory: { ...sentinels, ca } })],
+  ['access.forwardAuth.ca', 'needs an https URL', () => server({ access: { forwardAuth: { ...forwardAuth, ca } } })],
+  ['inbox.ca', 'needs PostgreSQL over TLS', () => server({ inbox: { url: 'postgres://a@127.0.0.1/a', ca } })],
+  ['inbox.ca', 'needs PostgreSQL over TLS', () => server({ inbox: { url: 'postgres:///a?user=a&host=/run', ca } })],
+  [
+    'inbox.ca',
+    'needs PostgreSQL over TLS',
+    () => server({ inbox: { url: 'postgres://a@db.example/a?sslmode=disable', ca } }),
+  ],
+  ['inbox.ca', 'ca are for PostgreSQL only', () => server({ inbox: { url: 'sqlite:a.db', ca } })],
+  ['auth.revocations.ca', 'needs auth.rev', () => server({ auth: { jwks: { keys: [] }, revocations: { ca } } })],
+  ['auth.jwks.ca', 'must be an https URL', () => server({ auth: { jwks: { url: 'http://a.example', ca } } })],
+  ['auth.jwks.ca', 'ca is unknown', () => server({ auth: { jwks: { file: 'a', ...{ ca } } } })],
+  [
+    'access.jwt.jwks.ca',
+    'must be an https URL',
+    () => server({ access: { jwt: { ...jwt, jwks: { url: 'http://a.example', ca } } } }),
+  ],
+  ['access.clientCa', 'needs public.tls', () => server({ access: { clientCa: ca } })],
+  ['control.clientCa', 'cannot be used', () => server({ control: { port: 0, plaintext: true, clientCa: ca } })],
+  ['ca', 'needs a wss URL', () => client({ ...clear, ca })],
+  [
+    'ca',
+    'needs a wss URL',
+    () => {
+      const tunnel = createTunnel({ ...target, ...clear })
+      open.push(() => tunnel.close({ graceMs: 0 }))
+      tunnel.setTrust({ ca })
+    },
+  ],
+]
+
+test.each(IN_CLEAR)('C7: %s where nothing is encrypted: %s', async (_, needed, take) => {
+  await expect(Promise.resolve().then(take)).rejects.toThrow(needed)
+})
+
+test('C7: no authority is missing above, unless it stands beside a certificate', () => {
+  const all = members
+    .map(([path]) => path)
+    .filter(path => /(?:^|\.)(?:ca|clientCa)$/.test(path) && !path.includes('tls.ca'))
+  expect(IN_CLEAR.map(([path]) => path)).toEqual(expect.arrayContaining(all))
+})
+
+describe('C7: new certificates are refused', () => {
+  test.each([
+    ['publicTls.ca would let in callers', { publicTls: { ...tls, ca } }],
+    ['controlTls: the control endpoint has no TLS', { controlTls: tls }],
+  ])('%s', async (problem, fresh) => {
+    const { certificate: cert, key } = await createServerCertificate(authority, { hosts: ['a.example'] })
+    const encrypted = await createTunnelServer({
+      public: { port: 0, tls: { cert, key } },
+      control: { port: 0, plaintext: true },
+      domains: ['example.com'],
+      auth: { jwks },
+    })
+    open.push(() => encrypted.close({ graceMs: 0 }))
+    await expect(encrypted.reload(fresh)).rejects.toThrow(problem)
+  })
+
+  test('where there is no TLS', async () => {
+    await expect(running.reload({ publicTls: tls })).rejects.toThrow('publicTls: the public listener has no TLS')
+  })
+})
+
+test.each<[string, () => unknown]>([
+  ['access.jwt.audience is required', () => server({ access: { jwt: { jwks: { keys: [] } } as never } })],
+  ['access.jwt.jwks must be', () => server({ access: { jwt: { audience: 'a' } as never } })],
+  ['auth.jwks must be', () => server({ auth: { jwks: {} as never } })],
+  ['control.clientCa and tls.ca', () => server({ control: { port: 0, tls: { ...tls, ca }, clientCa: ca } })],
+  [
+    'control.proxyProtocol needs an address',
+    () => resolveOptions({ control: { proxyProtocol: ['10.0.0.0/8'] }, domains: ['a.b'], auth: { jwks } }),
+  ],
+])('C7: %s', (problem, take) => {
+  expect(take).toThrow(problem)
+})
+
+test.each([null, '', 'nobody', ['203.0.113.9']])('C7: a caller that is %j is not 127.0.0.1', async caller => {
+  const options = { caller: caller as never }
+  await expect(running.fetch('demo', '/', options)).rejects.toThrow(/^caller /)
+})
+
+/** A type whose values are no options: what is sent or stored, what is called, and what others have made. */
+const NO_OPTIONS =
+  /^(?:string|number|boolean|unknown|object|\w+ \| \w+.*|typeof Api|Api\.\w+|Name|Environment|readonly .*|\(.*|Request.*|HttpServer|Logger|Handler|CertificateAndKey|DirectoryListener|Registration|SpanKind|SpanContext.*|AttributeValue|FinishedSpan|Socket)$/
+
+/** `Owner.method Type` of each parameter in these declarations that may be an object of options. */
+function optionsIn(text: string): string[] {
+  const declarations = text.replaceAll(/\/\*\*[\s\S]*?\*\//g, '').split(/\n(?=\S)(?!\})/)
+  return declarations.flatMap(declaration => {
+    const [, owner, name] = /^(?:export )?(?:interface (\w+)|function (\w+))/.exec(declaration) ?? []
+    if (owner === undefined && name === undefined) return []
+    const signatures = declaration.matchAll(
+      /^(?:function|export function| +) ?(\w+)(?:<.*?>)?\(([\s\S]*?)\)(?:: .*)?;?$/gm,
+    )
+    return [...signatures].flatMap(([, method, parameters = '']) =>
+      typesIn(parameters.replaceAll(/\s+/g, ' ')).flatMap(type =>
+        NO_OPTIONS.test(type) ? [] : [`${owner === undefined ? '' : `${owner}.`}${method} ${type}`],
+      ),
+    )
+  })
+}
+
+function typesIn(parameters: string): string[] {
+  const types = parameters.matchAll(/(?:^|, )(?:\w+|\{[^}]*\})\??: ((?:\{[^}]*\}|<[^>]*>|\([^)]*\)|[^,])+)/g)
+  return [...types].map(([, type = '']) => type)
+}
+
+/** Those of `protocol` are for each stream, and what they are given comes from the wire. */
+test('C7: no function or method takes options that are not in the table', () => {
+  const pages = globSync('docs/api/*.md', { exclude: ['docs/api/protocol.md'] })
+  const published = pages.flatMap(page =>
+    [...readFileSync(page, 'utf8').matchAll(/^```ts\n([\s\S]*?)^```$/gm)].flatMap(([, code = '']) => optionsIn(code)),
+  )
+  const handed = ['server/inbox/operations.ts'].flatMap(file => optionsIn(readFileSync(file, 'utf8')))
+  const found = [...published, ...handed].map(each => each.replace(/\{(?: readonly)? graceMs\?: .*/, 'GraceOptions'))
+  expect(found.length).toBeGreaterThan(30)
+  expect(found.filter(each => !Object.hasOwn(CALLS, each))).toEqual([])
+})
+
+test.each(Object.entries(CALLS))('C7: %s refuses a member that it does not know', async (_, take) => {
+  const refusal = expect.objectContaining({
+    message: expect.stringMatching(/misspelt.* is unknown|unknown key.*misspelt/),
+  })
+  await expect(Promise.resolve({ misspelt: 1 }).then(take)).rejects.toEqual(refusal)
+})
+
+test.each(INNER)('C7: a member of %s that is unknown is refused', async (group, take) => {
+  await expect(Promise.resolve({ misspelt: 1 }).then(take)).rejects.toThrow(`${group}misspelt is unknown`)
 })
 
 test('C7: public.tls.ca, which would ask callers for a certificate and take them without one', () => {

@@ -182,6 +182,9 @@ describe('file', () => {
     ['public: { tls: { crt: a } }', 'x.yaml:1:18: unknown key public.tls.crt; did you mean public.tls.cert?'],
     ['domain: { a: b }', 'x.yaml:1:1: domain takes a value, not a mapping'],
     ['public: yes', 'x.yaml:1:1: public contains further settings, such as public: { ... }'],
+    ['public: { tls: { cert } }', 'x.yaml:1:18: public.tls.cert has no value: write public.tls.cert: ...'],
+    ['? domain', 'x.yaml:1:3: domain has no value'],
+    ['domain:', 'x.yaml:1:1 (domain): null is not valid'],
     ['- a', 'x.yaml:1:1: expected settings, such as "domain: ..."'],
     ['domain: a.b\ndomain: c.d', 'x.yaml:2:1: Map keys must be unique'],
     [

@@ -45,6 +45,14 @@ describe('server', () => {
       `an authority of the directory, ${directory}`,
       { ...SERVER, directory, 'directory.tls.ca': 'ca.pem' },
     ]),
+    [
+      'an authority of the forward-auth service',
+      { ...SERVER, 'access.forward-auth.url': 'HTTPS://auth.example', 'access.forward-auth.ca': 'ca.pem' },
+    ],
+    ...['postgres://a@db.example/a', 'postgres://a@127.0.0.1/a?sslmode=verify-full'].map((inbox): [string, Given] => [
+      `an authority of the inbox, ${inbox}`,
+      { ...SERVER, inbox, 'inbox.tls.ca': 'ca.pem' },
+    ]),
     ['one port at two addresses', { ...SERVER, 'public.listen': '127.0.0.2:9090', 'control.listen': '127.0.0.1:0' }],
     ['no admin listener', { ...SERVER, 'public.listen': '127.0.0.1:9090', 'admin.listen': 'off' }],
     ['health checks from anywhere', { ...SERVER, 'health.listen': '0.0.0.0:8086' }],
@@ -57,6 +65,30 @@ describe('server', () => {
       { ...SERVER, directory, 'directory.tls.ca': 'ca.pem' },
       '--directory.tls.ca needs rediss:// or rediss+sentinel://',
     ]),
+    [{ ...SERVER, 'auth.jwks.ca': 'ca.pem' }, '--auth.jwks.ca needs --auth.jwks.url'],
+    [{ ...SERVER, 'auth.revocations.ca': 'ca.pem' }, '--auth.revocations.ca needs --auth.revocations.url'],
+    [
+      { ...SERVER, 'access.jwt.jwks.file': 'j', 'access.jwt.audience': 'a', 'access.jwt.jwks.ca': 'ca.pem' },
+      '--access.jwt.jwks.ca needs --access.jwt.jwks.url',
+    ],
+    [
+      { ...SERVER, 'access.forward-auth.url': 'http://auth.example', 'access.forward-auth.ca': 'ca.pem' },
+      '--access.forward-auth.ca needs --access.forward-auth.url https://...',
+    ],
+    ...['sqlite:a.db', 'postgres://a@127.0.0.1/a', 'postgres://a@db.example/a?sslmode=disable'].map(
+      (inbox): [Given, string] => [
+        { ...SERVER, inbox, 'inbox.tls.ca': 'ca.pem' },
+        '--inbox.tls.ca needs PostgreSQL over TLS, such as with ?sslmode=verify-full',
+      ],
+    ),
+    ...['mac.file', 'password.file', 'tls.ca'].map((name): [Given, string] => [
+      { ...SERVER, [`inbox.${name}`]: 'a' },
+      `--inbox.${name} needs --inbox`,
+    ]),
+    [
+      { ...SERVER, inbox: 'postgres://a:b@c/d' },
+      '--inbox: the URL has a password: put it into a file (--inbox.password.file)',
+    ],
     [{ ...SERVER, domain: undefined }, '--domain is missing: runtimes are reached as <runtime>.<domain>'],
     [
       { ...SERVER, 'auth.jwks.file': undefined },
@@ -163,6 +195,7 @@ describe('client', () => {
     [{ ...CLIENT, 'connect-to': '0.0.0.0:80' }, '--connect-to 0.0.0.0:80 cannot be dialled: give a host and a port'],
     [{ ...CLIENT, 'token.file': undefined }, 'no token: give --token.file or --token.command'],
     [{ ...CLIENT, 'token.command': 'x' }, '--token.file and --token.command cannot be used together'],
+    [{ ...CLIENT, server: 'ws://127.0.0.1:1', ca: 'ca.pem' }, '--ca needs --server wss://...'],
     [{ ...CLIENT, 'ca-only': 'true' }, '--ca-only needs --ca: no certificate would be trusted'],
     [
       { ...CLIENT, target: undefined },

@@ -1,5 +1,5 @@
 /** The file in a developer's home that makes `sallyport client 3000` suffice. */
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
@@ -67,6 +67,16 @@ test('a broken one is an error that names it', async () => {
   expect(notes).toContain(`${join(broken, 'sallyport', 'client.yaml')}:1:1: unknown key audence`)
 })
 
+test.each(['nowhere', 'client.yaml'])('a link to %s is an error, since the file may have allow.callers', async to => {
+  const folder = mkdtempSync(join(home, 'link-'))
+  mkdirSync(join(folder, 'sallyport'))
+  const file = join(folder, 'sallyport', 'client.yaml')
+  symlinkSync(to, file)
+  const { code, notes } = await sallyport(['config', 'print', 'client'], { environment: { XDG_CONFIG_HOME: folder } })
+  expect(code).toBe(3)
+  expect(notes).toContain(file)
+})
+
 test.each([
   [
     'token.command: cat token',
@@ -94,6 +104,7 @@ test.each([
   ['no home', {}],
   ['an empty one', { HOME: '' }],
   ['one without the file', { HOME: '/nowhere' }],
+  ['no folder', { HOME: '/dev/null' }],
 ])('%s: the defaults hold', async (_, environment) => {
   expect(await audience(environment)).toContain('sallyport')
 })
