@@ -1,7 +1,7 @@
 import { inspectCertificates } from '../../certs/inspect.ts'
 import { readPlain } from '../../protocol/base/plain-file.ts'
 import { MAX_KEY_SET_BYTES, parseKeySet } from '../../server/auth/key-source.ts'
-import { MAX_LIST_BYTES, parseRevocations } from '../../server/auth/revocation-list.ts'
+import { MAX_LIST_BYTES, parseOwnRevocations } from '../../server/auth/revocation-list.ts'
 import { loadTls, tlsFiles } from '../../server/tls.ts'
 import type { ClientConfig } from '../config/client.ts'
 import type { RouterConfig } from '../config/router.ts'
@@ -35,7 +35,7 @@ export async function checkServerFiles(config: ServerConfig, callers: readonly A
   const parseKeys = (text: string) => parseKeySet(text, algorithms)
   if (keys !== undefined) await checkDocument('auth.jwks.file', keys, MAX_KEY_SET_BYTES, parseKeys)
   if (revocations !== undefined) {
-    await checkDocument('auth.revocations.file', revocations, MAX_LIST_BYTES, parseRevocations)
+    await checkDocument('auth.revocations.file', revocations, MAX_LIST_BYTES, parseOwnRevocations)
   }
 }
 

@@ -6,8 +6,8 @@ import type { Logger } from '../../protocol/base/log.ts'
 import { readPlain } from '../../protocol/base/plain-file.ts'
 import { type FilesWatch, watchFiles } from '../../protocol/base/watch-files.ts'
 import { NextFile } from './next-file.ts'
-import { formatRevocations, formatRule, MAX_LIST_BYTES, noRoom, parseRevocations } from './revocation-list.ts'
-import { KEEP_OVER_S, type Revocation } from './revocations.ts'
+import { formatRevocations, formatRule, MAX_LIST_BYTES, noRoom, parseOwnRevocations } from './revocation-list.ts'
+import { checkRevocation, KEEP_OVER_S, type Revocation } from './revocations.ts'
 
 const EMPTIED = 'it is empty, but had rules before; write { "revocations": [] } to remove them all'
 
@@ -23,6 +23,7 @@ export class RevocationFile {
   #unwritten: Revocation[] = []
   #watch: FilesWatch | undefined
   readonly #problem = new LastProblem()
+  readonly #idle = new LastProblem()
   #closed = false
   /** One reading or writing at a time. */
   #queue: Promise<unknown> = Promise.resolve()
@@ -69,11 +70,23 @@ export class RevocationFile {
   }
 
   #apply(text: string): void {
-    const rules = parseRevocations(text)
+    const rules = parseOwnRevocations(text)
     this.#problem.clear()
+    this.#warn(rules)
     this.#text = text
     this.#hasRules = rules.length > 0
     this.#onList([...rules, ...this.#unwritten])
+  }
+
+  /** Of a rule without effect, which an older version has kept without a word. */
+  #warn(rules: readonly Revocation[]): void {
+    try {
+      rules.forEach(checkRevocation)
+      this.#idle.clear()
+    } catch (error) {
+      if (this.#idle.isNew(error))
+        this.#logger.warn({ file: this.#file, err: error }, 'the list of revocations has a rule that should be removed')
+    }
   }
 
   /** Adds a rule to the file, keeping changes by others. Resolves once the rule would survive a restart. */
@@ -94,7 +107,7 @@ export class RevocationFile {
     // A copy: rules that come while this is written belong to the next change.
     const unwritten = [...this.#unwritten]
     const text = (await this.#textAfter(change, unwritten)) ?? (await this.#readText())
-    const written = new Set(parseRevocations(text).map(formatRule))
+    const written = new Set(parseOwnRevocations(text).map(formatRule))
     const left = change(unwritten).filter(rule => !written.has(formatRule(rule)))
     this.#unwritten = this.#unwritten.filter(rule => left.includes(rule) || !unwritten.includes(rule))
     this.#apply(text)
@@ -106,7 +119,7 @@ export class RevocationFile {
     unwritten: Revocation[],
   ): Promise<string | undefined> {
     const textNow = async () => {
-      const there = parseRevocations(await this.#readText())
+      const there = parseOwnRevocations(await this.#readText())
       const nowS = this.#now() / 1000
       const isOver = ({ until }: Revocation, forS: number) => until !== undefined && until + forS <= nowS
       const kept = change(there).filter(rule => !isOver(rule, KEEP_OVER_S))

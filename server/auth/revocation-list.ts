@@ -19,14 +19,19 @@ const FRAME_BYTES = 22
 const MEMBERS: ReadonlySet<string> = new Set(['jti', 'runtime', 'issuedBefore', 'until'])
 
 /** Throws an Error that says what is wrong. One invalid rule makes the whole list invalid, since skipping it would lose a revocation. */
-export function parseRevocations(text: string): Revocation[] {
+export function parseRevocations(text: string, check = checkRevocation): Revocation[] {
   if (text.trim() === '') return []
   const value = parseUniqueObject(text)
   if (value === undefined) throw new Error('the list of revocations is not JSON, or not an object with unique members')
   if (!Array.isArray(value.revocations)) throw new Error('there is no list `revocations`')
   if (Object.keys(value).length > 1) throw new Error('there is a member besides `revocations`')
   if (value.revocations.length > MAX_REVOCATIONS) throw new Error(`there are over ${MAX_REVOCATIONS} revocations`)
-  return value.revocations.map((rule, i) => readRule(rule, i, checkRevocation))
+  return value.revocations.map((rule, i) => readRule(rule, i, check))
+}
+
+/** The same for a list that an older version of ours may have written. What it revoked, it revokes. */
+export function parseOwnRevocations(text: string): Revocation[] {
+  return parseRevocations(text, checkForm)
 }
 
 /**

@@ -8,8 +8,9 @@ import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
 import { noLogger } from '../../protocol/base/log.ts'
 import { Download } from '../../server/auth/download.ts'
-import { formatRevocations, parseRevocations } from '../../server/auth/revocation-list.ts'
+import { formatRevocations, parseOwnRevocations, parseRevocations } from '../../server/auth/revocation-list.ts'
 import { urlRevocations } from '../../server/auth/revocation-url.ts'
+import type { ServerOptions } from '../../server/options.ts'
 import type { Server } from '../../server/server.ts'
 import { eventually } from '../support/until.ts'
 import { dial, event, makeWorld, openWebSocket, startServer, token } from './fixture.ts'
@@ -32,9 +33,9 @@ afterEach(async () => {
   await rm(folder, { recursive: true })
 })
 
-async function startRevoking(revocations: object, clock?: () => number): Promise<Server> {
+async function startRevoking(revocations: object, overrides: Partial<ServerOptions> = {}): Promise<Server> {
   const { jwks } = (await makeWorld()).keys
-  server = await startServer({ auth: { jwks, revocations }, ...(clock === undefined ? {} : { clock }) })
+  server = await startServer({ auth: { jwks, revocations }, ...overrides })
   return server
 }
 
@@ -43,7 +44,7 @@ const refused = async (id: string) =>
   await expect(openWebSocket(server!, { token: await token('demo', { id }) })).rejects.toMatchObject({ status: 401 })
 
 /** Names of the tokens that the file revokes. */
-const listed = async (at = file) => parseRevocations(await readFile(at, 'utf8')).map(rule => rule.tokenId)
+const listed = async (at = file) => parseOwnRevocations(await readFile(at, 'utf8')).map(rule => rule.tokenId)
 
 /** Rules in the form of the file and the URL. */
 const listOf = (...revocations: unknown[]) => JSON.stringify({ revocations })
@@ -95,6 +96,24 @@ describe('a file', () => {
     await expect(startRevoking({ file })).rejects.toThrow('an empty file is an empty list')
     await writeFile(file, '{')
     await expect(startRevoking({ file })).rejects.toThrow('not JSON')
+  })
+
+  test('that an older version has written with a rule for no runtime stays as it is, and is warned of once', async () => {
+    const idle = { runtime: 'Demo' }
+    await writeFile(file, listOf(idle, { jti: 'stolen' }))
+    const warn = vi.fn()
+    await startRevoking({ file }, { logger: { ...noLogger, warn } })
+    await refused('stolen')
+    await dial(server!, { token: await token('demo', { id: 'mine' }) })
+    expect(await server!.revoke({ tokenId: 'mine' })).toEqual({ ended: 1, kept: true })
+    expect(await listed()).toEqual([undefined, 'stolen', 'mine'])
+    const ofFile = warn.mock.calls.filter(([fields]) => fields.file === file)
+    expect(ofFile.map(([{ err }]) => err.message)).toEqual([
+      'a revocation would have no effect: no token can be for the runtime "Demo", which is not a DNS label',
+    ])
+    const { id } = server!.revocations().find(({ runtime }) => runtime === 'Demo')!
+    expect(await server!.removeRevocation(id)).toBe(true)
+    expect(await listed()).toEqual(['stolen', 'mine'])
   })
 
   test('is read at the start', async () => {
@@ -227,7 +246,7 @@ describe('a file', () => {
   test('a clock that is wrong for a while loses no rule', async () => {
     let now = Date.now()
     await writeFile(file, listOf({ jti: 'stolen', until: now / 1000 + 60 }))
-    await startRevoking({ file }, () => now)
+    await startRevoking({ file }, { clock: () => now })
     now += 3_600_000
     await server!.revoke({ tokenId: 'other' })
     now -= 3_600_000
@@ -306,7 +325,7 @@ describe('by hand', () => {
 
   test('until a time', async () => {
     let now = Date.now()
-    await startRevoking({}, () => now)
+    await startRevoking({}, { clock: () => now })
     const client = await dial(server!)
     await server!.revoke({ runtime: 'demo', until: now / 1000 + 60 })
     expect((await client.closed).code).toBe(4401)
