@@ -120,8 +120,8 @@ async function syncP99(path: string): Promise<number> {
   await access(path, constants.R_OK | constants.W_OK).catch((error: NodeJS.ErrnoException) => {
     if (error.code !== 'ENOENT') throw error
   })
-  // Always the same name, so that a check that was interrupted leaves one file, and only until the next check.
-  const file = `${path}.check`
+  // Always the same name, which nobody else would use: a check that was interrupted leaves one file, and only until the next check.
+  const file = `${path}.sallyport-check`
   await rm(file, { force: true })
   const handle = await open(file, 'wx', 0o600)
   try {

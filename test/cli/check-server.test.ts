@@ -165,13 +165,15 @@ describe('the inbox', () => {
   const inbox = (name = 'data/inbox.db') => ['--inbox', `sqlite:${file(name)}`]
   const CODES = ['inbox-disk', 'inbox-room'] as const
 
-  test('with room, without room, and in a folder that is not writable; no file is left behind', async () => {
+  test('with room, without room, and in a folder that is not writable; no file is left behind, or lost', async () => {
     mkdirSync(file('data'), { recursive: true })
+    writeFileSync(file('data/inbox.db.check'), "somebody's own")
     const well = await check(...inbox(), '--inbox.disk-free', '1KiB')
     // A disk that others use is slow, too.
     expect(statuses(well.of(...CODES))).toEqual([expect.stringMatching(/ (ok|warn)$/), 'inbox-room ok'])
     expect(well.of('inbox-disk')[0]!.found).toMatch(/^\d+\.\d ms to sync 4 KiB/)
-    expect(readdirSync(file('data'))).toEqual([])
+    expect(readdirSync(file('data'))).toEqual(['inbox.db.check'])
+    rmSync(file('data/inbox.db.check'))
     const full = await check(...inbox(), '--inbox.disk-free', '8000GiB')
     expect([statuses(full.of('inbox-room')), full.code]).toEqual([['inbox-room fail'], 5])
     const none = await check('--inbox', 'sqlite:/proc/inbox.db')
