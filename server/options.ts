@@ -375,8 +375,6 @@ function checkAuth(auth: AuthOptions | undefined): void {
   checkKeyOrigin('auth.jwks', auth.jwks)
   const tolerance = auth.clockToleranceS ?? 30
   demand(tolerance >= 0 && tolerance <= MAX_TOLERANCE_S, `auth.clockToleranceS must be from 0 to ${MAX_TOLERANCE_S}`)
-  const isHook = auth.isRevoked === undefined || typeof auth.isRevoked === 'function'
-  demand(isHook, 'auth.isRevoked must be a function')
   demand(auth.audience !== '', 'auth.audience must not be empty')
   for (const algorithm of auth.algorithms ?? []) {
     demand(

@@ -85,7 +85,7 @@ export class StoreConnection {
       }
       this.#link = link
       this.#openedMs = startedMs
-      await this.#begin(link)
+      await this.#tick(link)
     } catch (error) {
       this.failures++
       this.failure = error as Error
@@ -140,22 +140,14 @@ export class StoreConnection {
     this.#timer = setTimeout(due, ms).unref()
   }
 
-  async #begin(link: StoreLink): Promise<void> {
-    try {
-      await this.#options.prepare()
-    } catch (error) {
-      this.#lost(link, error as Error)
-      link.close()
-    }
-    if (link === this.#link && !this.closed) await this.#tick(link)
-  }
-
   /**
    * Renews the lease, followed by the upkeep. It repeats after a quarter of the lease, as long as the link lasts. Any failure, such as
    * an answer that cannot be parsed, ends the link, and another one is opened. So there is always a timer.
    */
   async #tick(link: StoreLink, round = 0): Promise<void> {
     try {
+      if (round === 0) await this.#options.prepare()
+      if (link !== this.#link || this.closed) return
       const { lapsed } = await this.#renew(link)
       if (link !== this.#link || this.closed) return
       this.#in(this.#options.leaseMs / 4, () => this.#tick(link, round + 1))
