@@ -579,12 +579,15 @@ describe.runIf(needs('postgres'))('a real one', () => {
     const old = `SET search_path = sallyport_inbox; ALTER TABLE messages ALTER runtime TYPE text COLLATE "default",
       ALTER dedupe TYPE text COLLATE "default"; ALTER TABLE lanes ALTER runtime TYPE text COLLATE "default"`
     const warnings = () => logged.filter(line => line.includes('ordered by a library of the system'))
-    beforeEach(async () => {
+    beforeEach(async context => {
+      const [asked] = await postgres.query('SHOW server_version_num')
+      // Databases of PostgreSQL 14 have no orders of ICU.
+      if (Number(asked!.server_version_num) < 150_000) context.skip()
       const how = `ENCODING 'UTF8' LOCALE_PROVIDER icu ICU_LOCALE 'en' LOCALE 'C'`
       await postgres.query(`CREATE DATABASE icu TEMPLATE template0 ${how}`)
     })
     afterEach(async () => {
-      await postgres.query('DROP DATABASE icu WITH (FORCE)')
+      await postgres.query('DROP DATABASE IF EXISTS icu WITH (FORCE)')
     })
 
     test('all webhooks are found, in tables of an earlier version once the statement has run that the log names', async () => {
