@@ -107,6 +107,7 @@ function inboxRule(route: Route, inbox: RouteInbox): InboxRule {
     ...(maxAge !== undefined && { maxAgeMs: readDuration(maxAge) }),
     ...(lane !== undefined && { lane }),
     ...(verify !== undefined && schemeOf(verify.scheme).timestamped && { timestamps: true }),
+    ...(verify?.header !== undefined && { signature: verify.header.toLowerCase() }),
     ...(inbox.verify?.at === 'edge' && {
       verify: {
         ...schemeOptions(inbox.verify),

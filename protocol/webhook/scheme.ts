@@ -292,7 +292,7 @@ export function schemeProblem(options: WebhookScheme): { member: keyof WebhookSc
   if (options.scheme === 'hmac' && options.header === undefined) {
     return { member: 'header', message: 'is missing: the scheme hmac needs the name of the field' }
   }
-  if (options.header !== undefined && !/^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/.test(options.header)) {
+  if (options.header !== undefined && !/^[!#$%&'*+\-.^_`|~0-9A-Za-z]{1,256}$/.test(options.header)) {
     return { member: 'header', message: 'is no header name' }
   }
   if (/[^!-~]/.test(options.prefix ?? '')) return { member: 'prefix', message: 'must be ASCII without spaces' }
@@ -302,11 +302,15 @@ export function schemeProblem(options: WebhookScheme): { member: keyof WebhookSc
   return undefined
 }
 
-const TIMESTAMPED: ReadonlySet<string> = new Set(
-  Object.keys(SCHEMES)
-    .map(name => schemeOf(name as SchemeName))
-    .flatMap(scheme => (scheme.timestamped ? scheme.fields({ scheme: 'slack' }) : [])),
-)
+/** The fields of all schemes whose signatures cover the time, or of all others. `hmac` has none of its own. */
+export function schemeFields(timestamped: boolean): readonly string[] {
+  const schemes = Object.entries<Scheme>(SCHEMES).filter(([name]) => name !== 'hmac')
+  return schemes.flatMap(([name, scheme]) =>
+    scheme.timestamped === timestamped ? scheme.fields({ scheme: name as SchemeName }) : [],
+  )
+}
+
+const TIMESTAMPED: ReadonlySet<string> = new Set(schemeFields(true))
 
 /** Whether the signature of the request, if it has one, covers the time of sending, so that a late delivery is refused. */
 export function isTimestamped(headers: HeaderList): boolean {

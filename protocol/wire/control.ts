@@ -154,6 +154,8 @@ export interface InboxRule {
   guarded?: boolean
   /** The signature covers the time of sending, but late deliveries are fine: the client checks it or signs again. */
   timestamps?: boolean
+  /** The field of its own in which webhooks are signed (`hmac`), in lower case. With another value there, a webhook is no duplicate. */
+  signature?: string
   /** How the edge checks signatures. Absent: it does not. */
   verify?: AnnouncedWebhook
 }
@@ -423,6 +425,7 @@ const inboxRule = shape({
   lane: may(oneOf('path', 'route', 'none')),
   guarded: may(flag),
   timestamps: may(flag),
+  signature: may(word),
   verify: may(announcedWebhook),
 })
 

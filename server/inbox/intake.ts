@@ -11,7 +11,7 @@ import { AgedMap } from '../aged-map.ts'
 import type { InboxLimits } from '../limits.ts'
 import { CAPTURE_REASONS, type Capture, type CaptureReason } from './capture.ts'
 import { encodeHead } from './head.ts'
-import { dedupeDigest, senderId } from './identity.ts'
+import { dedupeDigest, proofsOf, senderId } from './identity.ts'
 import { BodyBudget } from './kept-body.ts'
 import type { Lanes } from './lanes.ts'
 import { type Ledger, SCARCE } from './ledger.ts'
@@ -306,16 +306,16 @@ export class WebhookIntake {
   }
 
   #messageOf(capture: Capture, captured: Captured, bytes: number, attempted: boolean): NewMessage {
-    const { id, request, rule, lane, received } = capture
-    const { head } = capture
+    const { id, request, rule, lane, received, head, isVerified } = capture
     const sender = senderId(head.headers)
+    const proofs = () => proofsOf(head.headers, rule, isVerified)
     return {
       ...{ key: capture.sealing?.key ?? '', enc: capture.sealing?.enc ?? '' },
       caller: encodeCaller(request.caller!, capture.span),
       ...{ id, runtime: request.runtime!, lane, route: rule.route, why: captured.why, received, bytes },
       ...{ expires: received + rule.maxAgeMs, parts: captured.parts + 1, attempts: attempted ? 1 : 0 },
       ...{ failures: 0, refusals: 0, failedSince: 0, next: received, reason: '' },
-      dedupe: sender === undefined ? '' : dedupeDigest(sender.id, head, captured.digest),
+      dedupe: sender === undefined ? '' : dedupeDigest(sender.id, proofs(), head, captured.digest),
       dedupeMs: sender?.dedupeMs ?? 0,
     }
   }

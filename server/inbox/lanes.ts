@@ -43,7 +43,7 @@ interface Lane {
   /** Counts additions. If it changed since the store was asked, the store's answer is out of date. */
   arrivals: number
   working: boolean
-  /** Its last step failed, since the store did not find a message, or not as ours. */
+  /** Its last step failed, since the store did not answer, or did not find a message, or not as ours. */
   isStuck: boolean
   /** Attempts under way that began before their messages were stored. */
   earlyAttempts: number
@@ -352,10 +352,12 @@ export class Lanes {
   #failed(lane: Lane, error: unknown): void {
     this.#schedule(lane, STORE_RETRY_MS)
     if (!(error instanceof StoreError)) throw error
-    this.#sayIfFull(error)
-    if (error.kind !== 'gone') return
-    // Once may be because an operator has dropped it, or another server has the lane now.
-    if (lane.isStuck)
+    if (error.kind === 'full') {
+      this.#sayFull(error)
+      return
+    }
+    // Once may be because an operator has dropped it, another server has the lane now, or the store is about to be away.
+    if (lane.isStuck && !this.#closed && this.#options.store.stats().open)
       this.#say({ runtime: lane.runtime, lane: lane.key }, error, 'the webhooks of a lane cannot be delivered')
     lane.isStuck = true
   }
@@ -363,15 +365,16 @@ export class Lanes {
   /** Other servers may have taken over the lane when this resolves. */
   async #pauseAfter(error: unknown): Promise<void> {
     if (this.#closed || !(error instanceof StoreError) || error.kind === 'gone') throw error
-    this.#sayIfFull(error)
+    if (error.kind === 'full') this.#sayFull(error)
+    else if (this.#options.store.stats().open) this.#say({}, error, 'what became of a webhook cannot be written')
     this.#unwritten++
     await new Promise(resolve => {
       setTimeout(resolve, STORE_RETRY_MS).unref()
     })
   }
 
-  #sayIfFull(error: StoreError): void {
-    if (error.kind === 'full') this.#say({}, error, 'stored webhooks cannot be delivered until the disk has room')
+  #sayFull(error: StoreError): void {
+    this.#say({}, error, 'stored webhooks cannot be delivered until the disk has room')
   }
 
   /** The store stays open then, so nobody else says why nothing is delivered. */

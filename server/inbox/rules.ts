@@ -17,6 +17,8 @@ export interface Rule {
   readonly verifier: ReturnType<typeof announcedVerifier> | undefined
   /** Signatures that cover a time may be delivered late: the receiving end checks them against the arrival, or signs again. */
   readonly timestamps: boolean
+  /** The field of the route's own in which webhooks are signed. */
+  readonly signature: string | undefined
 }
 
 /** Senders wait ten seconds, and the network takes some of that. */
@@ -113,6 +115,7 @@ function entryOf(given: InboxRule, ageLimitMs: number): Entry {
           ...{ route, mode, answerWithinMs, maxAgeMs: Math.min(maxAgeMs, ageLimitMs), lane },
           verifier: given.verify && announcedVerifier(given.verify),
           timestamps: given.timestamps === true,
+          signature: given.signature,
         }
   const group = JSON.stringify([segments.map(segment => (isCapture(segment) ? '{}' : segment)), open, headers])
   return { hosts, segments, headers, open, group, methods: methods && new Set(methods), guarded, rule }

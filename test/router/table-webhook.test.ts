@@ -204,6 +204,10 @@ describe('what a client announces', () => {
       [{ ...HOOKS, mode: 'fallback', timestamps: true, answerWithinMs: 2000 }],
     ],
     [
+      'inbox: { verify: { scheme: hmac, header: X-Sig, secrets: [{ file: secret }] } }',
+      [{ ...HOOKS, mode: 'fallback', signature: 'x-sig' }],
+    ],
+    [
       'inbox: { verify: { scheme: standard-webhooks, secrets: [{ file: standard }, { file: public }], at: edge, tolerance: 1m } }',
       [
         {

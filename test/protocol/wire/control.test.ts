@@ -149,6 +149,7 @@ describe('control messages', () => {
       lane: 'none',
       guarded: true,
       timestamps: true,
+      signature: 'x-sig',
     }
     expect(withRule({ ...good, verify })).not.toThrow()
     expect(withRule({ verify: { ...verify, toleranceMs: 1, header: 'a', prefix: '', hash: 'sha512' } })).not.toThrow()
@@ -167,6 +168,7 @@ describe('control messages', () => {
         { methods: 'POST' },
         { guarded: 1 },
         { timestamps: 1 },
+        { signature: '' },
         { hosts: [''] },
       ],
       ...[

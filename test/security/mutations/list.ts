@@ -29,6 +29,7 @@ const OWN_BYTES = ['test/protocol/base/own-bytes.test.ts']
 const SEND_QUEUE = ['test/protocol/wire/yamux/send-queue.test.ts']
 const WRITER = ['test/protocol/wire/yamux/writer.test.ts']
 const INBOX_MAC = ['test/server/inbox/mac.test.ts']
+const DUPLICATES = ['test/server/inbox/duplicates.test.ts']
 const REMEMBERED = ['test/protocol/remembered.test.ts']
 
 export const MUTATIONS: readonly Mutation[] = [
@@ -63,6 +64,16 @@ export const MUTATIONS: readonly Mutation[] = [
       ],
     ],
     tests: INBOX_MAC,
+  },
+  {
+    defence: 'a webhook that is signed otherwise is no duplicate',
+    edits: [['server/inbox/identity.ts', 'name === signature || SIGNED.has(name) ||', 'false ||']],
+    tests: DUPLICATES,
+  },
+  {
+    defence: 'a webhook that nobody has verified takes the place of no other',
+    edits: [['server/inbox/identity.ts', '(!isVerified && TIMESTAMPED.has(name))', 'false']],
+    tests: DUPLICATES,
   },
   // Edge, HTTP/1.1
   {

@@ -49,6 +49,10 @@ class Memory {
     return Promise.resolve({ status: 'done', id: change.id })
   }
 
+  stats(): { open: boolean } {
+    return { open: true }
+  }
+
   next(runtime: string, lane: string, limit: number): Promise<Message[]> {
     if (this.away) return Promise.reject(new StoreError('away', 'away'))
     const waits = (each: Message) => each.runtime === runtime && each.lane === lane && each.state === 'waiting'
@@ -533,15 +537,14 @@ describe('lanes', () => {
     expect(tried).toEqual(['slow', 'behind'])
   })
 
-  test('a webhook of which the store says again and again that it is gone keeps its lane, and the log says so once a minute', async () => {
+  test.each([
+    ['of which the store says again and again that it is gone', 'apply', 'gone'],
+    ['that cannot be read although the store is open', 'next', 'away'],
+  ] as const)('a webhook %s keeps its lane, and the log says so once a minute', async (_, what, kind) => {
     const error = vi.spyOn(noLogger, 'error')
     const { add, lanes, store, tried } = make(() => OK)
-    const gone = new StoreError('gone', 'gone')
-    const apply = vi.spyOn(store, 'apply').mockRejectedValue(gone)
-    const said = [
-      { runtime: 'demo', lane: 'l', err: { message: 'gone' } },
-      'the webhooks of a lane cannot be delivered',
-    ]
+    const apply = vi.spyOn(store, what).mockRejectedValue(new StoreError(kind, kind))
+    const said = [{ runtime: 'demo', lane: 'l', err: { message: kind } }, 'the webhooks of a lane cannot be delivered']
     add('a')
     await pass(500)
     expect(error).not.toHaveBeenCalled()
@@ -554,6 +557,22 @@ describe('lanes', () => {
     add('b')
     await pass(2000)
     expect(tried).toEqual(['a', 'b'])
+    error.mockRestore()
+  })
+
+  test('an outcome that cannot be written although the store is open: the log says so once a minute', async () => {
+    const error = vi.spyOn(noLogger, 'error')
+    const { add, store, tried } = make(() => {
+      store.away = true
+      return OK
+    })
+    add('a')
+    await pass(30_000)
+    const said = [{ err: { message: expect.any(String) } }, 'what became of a webhook cannot be written']
+    expect(error.mock.calls).toEqual([said])
+    store.away = false
+    await pass(2000)
+    expect(tried).toEqual(['a'])
     error.mockRestore()
   })
 
