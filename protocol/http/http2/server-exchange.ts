@@ -43,8 +43,6 @@ export interface Http2SessionContext {
   readonly untaken: Set<Http2ServerExchange>
   /** Counts what is held for a stream, or no longer held (a negative number). */
   readonly keep: (bytes: number) => void
-  /** Sends a ping, unless one is under way. Returns whether it was sent. */
-  readonly ping: () => boolean
   /** The handler pays for the bytes of bodies that wait, unless they are cheap. */
   readonly boundsBodies: boolean
   readonly limits: HttpLimits
@@ -82,10 +80,8 @@ export class Http2ServerExchange implements ResponseSink, Http2StreamOwner {
   #requestLeft: number
   #informational: Informational | undefined
   #raw = false
-  /** The rest of the request is not wanted, so the stream ends once the caller has read the answer. */
+  /** The rest of the request is not wanted, and is discarded behind the answer. */
   #cutsRequest = false
-  /** A ping was sent behind that. */
-  #isPinged = false
   /** The caller has left, or the stream has ended. */
   #over = false
   #status = 0
@@ -354,7 +350,6 @@ export class Http2ServerExchange implements ResponseSink, Http2StreamOwner {
     if (this.#stream.closed) this.#gone()
     else if (this.#cutsRequest) {
       this.#releaseUnsent()
-      this.#isPinged = this.#context.ping()
       this.#endEarly()
     }
   }
@@ -365,17 +360,6 @@ export class Http2ServerExchange implements ResponseSink, Http2StreamOwner {
     if (!this.#cutsRequest || this.#requestEnded || !localEnded || waiting > 0) return
     this.#requestEnded = true
     this.#tell(new SallyportError(this.#context.why))
-  }
-
-  /**
-   * The caller has read what was sent before the last ping. Some callers lose an answer if a reset comes with it (curl 7.88). Returns
-   * whether another ping is needed.
-   */
-  ponged(): boolean {
-    if (!this.#cutsRequest || !this.#stream.localEnded || this.#over) return false
-    if (this.#isPinged) this.#reset(CODE.noError)
-    else this.#isPinged = true
-    return !this.#over
   }
 
   responseAbort(error: SallyportError): void {
@@ -491,11 +475,17 @@ export class Http2ServerExchange implements ResponseSink, Http2StreamOwner {
     return Number.POSITIVE_INFINITY
   }
 
-  /** A request was answered, and its caller neither ends it nor answers our ping. */
+  /**
+   * A request was answered, and its caller goes on sending, or does not end it. As over HTTP/1.1, it has time for that: many callers read the
+   * answer only then, and some lose one that comes together with a reset (curl 7.88).
+   */
   #checkUnended(now: number): number {
     if (!this.#responseEnded || !this.#stream.localEnded) return Number.POSITIVE_INFINITY
-    const since = Math.max(this.#responseEndedAt, this.#stream.progressAt)
-    return due(since, this.#limits.drainMs, now, () => this.#reset(CODE.noError))
+    const { drainMs, lingerMs } = this.#limits
+    const { progressAt, readAt } = this.#stream
+    const since = Math.max(this.#responseEndedAt, progressAt)
+    const end = () => this.#reset(CODE.noError)
+    return Math.min(due(Math.max(since, readAt), drainMs, now, end), due(since, lingerMs, now, end))
   }
 
   /** Our half of a WebSocket is closed. A caller that has read everything and neither sends nor closes its half is gone. */

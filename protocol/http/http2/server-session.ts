@@ -102,9 +102,8 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, ConnectionO
     this.#limits = limits
     const { corsOf, logger = noLogger, boundsBodies = false } = options
     const keep = (bytes: number) => this.#keep(bytes)
-    const ping = () => this.#ping()
     const untaken = new Set<Http2ServerExchange>()
-    this.#context = { why: 'cancelled', limits, logger, corsOf, keep, ping, boundsBodies, unsentBytes: 0, untaken }
+    this.#context = { why: 'cancelled', limits, logger, corsOf, keep, boundsBodies, unsentBytes: 0, untaken }
     this.#peer = {
       address: canonicalAddress(options.peerAddress ?? socket.remoteAddress ?? ''),
       encrypted: options.encrypted ?? 'encrypted' in socket,
@@ -473,23 +472,14 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, ConnectionO
       this.#cut()
       return Number.POSITIVE_INFINITY
     }
-    this.#ping()
-    return http2PingMs
-  }
-
-  #ping(): boolean {
-    if (this.#pinging) return false
-    this.#pingAt = performance.now()
+    this.#pingAt = now
     this.#pinging = true
     this.#connection.ping()
-    return true
+    return http2PingMs
   }
 
   ponged(): void {
     this.#pinging = false
-    let isDue = false
-    for (const exchange of this.#exchanges.values()) isDue = exchange.ponged() || isDue
-    if (isDue) this.#ping()
     if (this.#wasAsked) this.close()
   }
 }

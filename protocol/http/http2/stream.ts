@@ -461,9 +461,9 @@ export class Http2Stream implements Failing {
     }
   }
 
-  /** The peer may send this much more, unless nobody wants it. It is told once that is worth a frame. */
+  /** The peer may send this much more, even if nobody wants it: some read an answer only behind their body. It is told once that is worth a frame. */
   credit(bytes: number): void {
-    if (this.remoteEnded || this.closed || (this.localEnded && this.#use === 'dropped')) return
+    if (this.remoteEnded || this.closed) return
     this.#owed += bytes
     if (this.#owed * 2 < this.#windowBytes) return
     this.#receivable += this.#owed

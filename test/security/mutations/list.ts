@@ -467,10 +467,26 @@ export const MUTATIONS: readonly Mutation[] = [
     edits: [
       [
         'protocol/http/http2/server-exchange.ts',
-        '      this.#isPinged = this.#context.ping()\n',
-        '      this.#reset(CODE.noError)\n',
+        '      this.#releaseUnsent()\n      this.#endEarly()\n',
+        '      this.#releaseUnsent()\n      this.#endEarly()\n      this.#reset(CODE.noError)\n',
       ],
     ],
+    tests: ['test/security/edge-http2-early.test.ts'],
+  },
+  {
+    defence: 'behind an early answer, its caller can send the rest of its body',
+    edits: [
+      [
+        'protocol/http/http2/stream.ts',
+        '    if (this.remoteEnded || this.closed) return\n',
+        "    if (this.remoteEnded || this.closed || (this.localEnded && this.#use === 'dropped')) return\n",
+      ],
+    ],
+    tests: ['test/security/edge-http2-early.test.ts'],
+  },
+  {
+    defence: 'a caller over HTTP/2 that goes on sending behind its answer has lingerMs',
+    edits: [['protocol/http/http2/server-exchange.ts', 'due(since, lingerMs, now, end)', 'Number.POSITIVE_INFINITY']],
     tests: ['test/security/edge-http2-early.test.ts'],
   },
   {
