@@ -16,7 +16,7 @@ const tunnels = await createServer({
 })
 
 /** The platform's own API: `GET /runtimes/<name>` asks the runtime how it is. */
-async function answer(path: string, caller: string | undefined): Promise<{ status: number; body: object }> {
+async function answer(path: string, caller: string): Promise<{ status: number; body: object }> {
   const name = /^\/runtimes\/([a-z0-9-]+)$/.exec(path)?.[1]
   if (name === undefined) return { status: 404, body: { error: 'no such page' } }
   // Strangers choose the runtime, so each address may ask for a limited number of runtimes that nobody serves.
@@ -31,7 +31,9 @@ async function answer(path: string, caller: string | undefined): Promise<{ statu
 
 const tls = { cert: await readFile(CERT), key: await readFile(KEY) }
 const api = createHttpsServer(tls, (incoming, outgoing) => {
-  answer(incoming.url ?? '', incoming.socket.remoteAddress).then(
+  const caller = incoming.socket.remoteAddress
+  if (caller === undefined) return // it has gone
+  answer(incoming.url ?? '', caller).then(
     ({ status, body }) => outgoing.writeHead(status).end(JSON.stringify(body)),
     () => outgoing.writeHead(502).end(), // the answer of the runtime was cut off
   )

@@ -1,6 +1,13 @@
 /** The members of an operator's request, which may be absent. */
 import type { Body } from '../../admin/actions.ts'
 
+type Given<T> = { [K in keyof T]?: Exclude<T[K], undefined> }
+
+/** Those that are there: to the library, one that is `undefined` is a mistake. */
+export function givenOf<T extends object>(members: T): Given<T> {
+  return Object.fromEntries(Object.entries(members).filter(([, value]) => value !== undefined)) as Given<T>
+}
+
 export function textOf(body: Body, name: string, most = 256): string | undefined {
   const value = body[name]
   if (value === undefined || (typeof value === 'string' && value !== '' && value.length <= most)) return value

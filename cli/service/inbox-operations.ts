@@ -1,7 +1,7 @@
 /** Operations on the webhooks that one server stores. */
 import type { Body } from '../../admin/actions.ts'
 import type { Server } from '../../server/index.ts'
-import { textOf, wholeOf } from './body-fields.ts'
+import { givenOf, textOf, wholeOf } from './body-fields.ts'
 
 type Filter = Parameters<NonNullable<Server['inbox']>['list']>[0]
 type Messages = Awaited<ReturnType<NonNullable<Server['inbox']>['list']>>
@@ -96,7 +96,7 @@ async function one(server: Server, filter: Omit<Filter, 'limit'>, page: number):
     found ??= listed[0]?.lane
     if (listed.some(message => message.lane !== found)) throw new TypeError(`several lanes begin with ${lane}`)
   }
-  return { ...filter, lane: lane && (found ?? lane) }
+  return found === undefined || lane === undefined ? filter : { ...filter, lane: found }
 }
 
 export async function pauseRuntime(
@@ -132,12 +132,12 @@ function filterOf(body: Body): Omit<Filter, 'limit'> {
   if (since !== undefined && !/^-?\d{1,15}$/.test(String(since)))
     throw new TypeError('since must be a number of milliseconds since 1970')
   const sinceMs = since === undefined ? undefined : Number(since)
-  return {
+  return givenOf({
     ...{ runtime: textOf(body, 'runtime'), lane: textOf(body, 'lane'), id: textOf(body, 'id') },
     ...{
       state: state as Filter['state'],
       since: sinceMs,
       before: textOf(body, 'before', MAX_BEFORE_CHARS)?.split(','),
     },
-  }
+  })
 }

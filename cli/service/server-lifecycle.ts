@@ -4,7 +4,7 @@ import type { AdminSource } from '../../admin/page.ts'
 import { detached } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
 import type { DrainOptions, ListedRevocation, Revocation, Server, SessionInfo } from '../../server/index.ts'
-import { numberOf, textOf } from './body-fields.ts'
+import { givenOf, numberOf, textOf } from './body-fields.ts'
 import { dropMessages, listMessages, pauseRuntime, readMessage, readPart, replayMessages } from './inbox-operations.ts'
 
 /** A session as operators see it, with times in ISO 8601. */
@@ -203,7 +203,7 @@ function readRevocation(body: Body): Revocation {
   const runtime = textOf(body, 'runtime')
   const isAlone = tokenId === undefined && runtime !== undefined && body.future !== true
   const issuedBefore = numberOf(body, 'issuedBefore') ?? (isAlone ? Date.now() / 1000 : undefined)
-  return { tokenId, runtime, issuedBefore, until: numberOf(body, 'until') }
+  return givenOf({ tokenId, runtime, issuedBefore, until: numberOf(body, 'until') })
 }
 
 function isSameRule(a: Revocation, b: Revocation): boolean {

@@ -69,6 +69,14 @@ export function checkMembers(
   }
 }
 
+/** As {@link checkMembers}, and for a member that is `undefined`, which its owner meant to narrow what is done. `what` would be done then. */
+export function checkNarrowing(given: object, members: Readonly<Record<string, string>>, what: string): void {
+  checkMembers('', given, members)
+  for (const [name, value] of Object.entries(given)) {
+    if (value === undefined) throw new TypeError(`${name} must be given or left out: undefined would ${what}`)
+  }
+}
+
 /** Errors and log lines quote paths. */
 function checkPath(name: string, path: unknown): void {
   if (typeof path !== 'string' || maskSecrets(path) === path) return

@@ -1,7 +1,7 @@
 /** All revocations of a server: its own, which a file keeps across restarts, those of a URL, and those of all replicas. */
 import { messageOf } from '../../protocol/base/errors.ts'
 import type { Logger } from '../../protocol/base/log.ts'
-import { checkMembers, type Members } from '../../protocol/base/members.ts'
+import { checkNarrowing, type Members } from '../../protocol/base/members.ts'
 import type { Identity } from './claims.ts'
 import type { PolledDocument } from './polled-document.ts'
 import { RevocationFile } from './revocation-file.ts'
@@ -145,7 +145,7 @@ export class RevocationStore {
    * false if there is neither. Rejects if one of these could not be written, and says what holds then.
    */
   async add(rule: Revocation): Promise<boolean> {
-    checkMembers('', rule, MEMBERS)
+    checkNarrowing(rule, MEMBERS, 'revoke more')
     checkRevocation(rule)
     checkTimes(rule, this.#now() / 1000)
     this.#own.add(rule)

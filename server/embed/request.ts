@@ -1,7 +1,7 @@
 /** Converts an embedder's request to one of the data path. */
 import { randomUUID } from 'node:crypto'
 import { canonicalAddress } from '../../protocol/base/address.ts'
-import { checkMembers, type Members } from '../../protocol/base/members.ts'
+import { checkNarrowing, type Members } from '../../protocol/base/members.ts'
 import { BODY_UNKNOWN, type HeaderList, type HttpRequest } from '../../protocol/exchange.ts'
 import {
   getHeader,
@@ -20,16 +20,17 @@ import { isMethod, staysHere } from '../../protocol/http/methods.ts'
 export interface CallOptions {
   /**
    * The caller's address, as the runtime sees it and `allow.callers` checks it. If strangers choose the runtime, pass their
-   * address: each address may ask for a limited number of runtimes that nobody serves. Default `127.0.0.1`, without that limit.
+   * address: each address may ask for a limited number of runtimes that nobody serves. Default `127.0.0.1`, without that limit;
+   * `undefined`, as a socket that has ended has it, is refused.
    */
-  readonly caller?: string | undefined
+  readonly caller?: string
 }
 
 const MEMBERS: Members<CallOptions> = { caller: 'string' }
 
-/** Throws a TypeError for another member, or a caller that is no text: the request would seem to come from this machine. */
+/** Throws a TypeError for another member, or a caller that is no text, as of a socket that has ended: the request would seem to come from this machine. */
 export function checkCall(options: CallOptions): void {
-  checkMembers('', options, MEMBERS)
+  checkNarrowing(options, MEMBERS, 'be 127.0.0.1')
 }
 
 /** Builds a request. Throws a TypeError if it could not be sent as HTTP. Modifies `headers`. */

@@ -1,7 +1,7 @@
 /** Lists, reads, replays and drops stored webhooks, and pauses delivery. */
 import { Buffer } from 'node:buffer'
 import type { Logger } from '../../protocol/base/log.ts'
-import { checkMembers, type Members } from '../../protocol/base/members.ts'
+import { checkNarrowing, type Members } from '../../protocol/base/members.ts'
 import { inBatches } from '../batches.ts'
 import type { Lanes } from './lanes.ts'
 import type { Ledger } from './ledger.ts'
@@ -55,7 +55,7 @@ export class StoredWebhooks implements InboxOperations {
   }
 
   async list(filter: Filter): Promise<readonly Message[]> {
-    checkMembers('', filter, FILTER)
+    checkNarrowing(filter, FILTER, 'match all')
     return await this.#parts.store.list(filter)
   }
 

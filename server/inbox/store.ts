@@ -101,20 +101,20 @@ export interface ChangeResult {
   readonly dropped?: Pick<Message, 'state' | 'reason'>
 }
 
-/** Selects messages. Criteria that are absent match everything. */
+/** Selects messages. Criteria that are left out match everything; `undefined` is refused. */
 export interface Filter {
-  readonly runtime?: string | undefined
+  readonly runtime?: string
   /** Lanes that begin with this. */
-  readonly lane?: string | undefined
-  readonly state?: MessageState | undefined
+  readonly lane?: string
+  readonly state?: MessageState
   /** Received at this time or later. */
-  readonly since?: number | undefined
+  readonly since?: number
   /** Ids that begin with this. */
-  readonly id?: string | undefined
+  readonly id?: string
   /** Reasons that begin with this. */
-  readonly reason?: string | undefined
+  readonly reason?: string
   /** Only messages stored before all of these ids. The store need not have them any more. */
-  readonly before?: readonly string[] | undefined
+  readonly before?: readonly string[]
   readonly limit: number
 }
 

@@ -56,15 +56,15 @@ describe.runIf(needs('redis'))('D9: made-up names', () => {
   test('those that an embedder calls count against the caller that it names, and otherwise against nobody', async () => {
     await start()
     await dial(far, { runtime: 'real', handler: always('real') })
-    const fetched = async (caller?: string) => {
+    const fetched = async (options?: { caller: string }) => {
       const statuses = new Set<number>()
-      const ask = async () => statuses.add((await near.fetch(`made-up-${made++}`, '/', { caller })).status)
+      const ask = async () => statuses.add((await near.fetch(`made-up-${made++}`, '/', options)).status)
       for (let i = 0; i < 10; i++) await Promise.all(Array.from({ length: 50 }, ask))
       return [...statuses]
     }
     expect(await fetched()).toEqual([503])
     expect((await near.fetch('real', '/')).status).toBe(200)
-    expect(await fetched('192.0.2.1')).toEqual([503, 429])
+    expect(await fetched({ caller: '192.0.2.1' })).toEqual([503, 429])
   })
 
   test('the addresses of one IPv6 /64 count as one', async () => {

@@ -371,6 +371,25 @@ const CALLS: Record<string, (more: object) => unknown> = {
   'Exporter.close GraceOptions': more => exporter.close(more),
 }
 
+/** Without one of their members, these reach more. */
+test.each([
+  ...['list', 'replay', 'drop'].flatMap(name =>
+    ['runtime', 'lane', 'state', 'since', 'id', 'reason', 'before', 'limit'].map(member => [
+      `InboxOperations.${name} Filter`,
+      member,
+    ]),
+  ),
+  ...['tokenId', 'runtime', 'issuedBefore', 'until'].map(member => ['Server.revoke Revocation', member]),
+  ['Server.fetch CallOptions', 'caller'],
+  ['Server.dispatcher CallOptions', 'caller'],
+] as [string, string][])('C7: %s refuses %s: undefined, which would be as good as left out', async (call, member) => {
+  const refusal = expect.objectContaining({
+    name: 'TypeError',
+    message: expect.stringMatching(new RegExp(`^${member} must be given or left out: undefined would `)),
+  })
+  await expect(Promise.resolve({ [member]: undefined }).then(CALLS[call])).rejects.toEqual(refusal)
+})
+
 /** Objects of options within those. */
 const INNER: [group: string, take: (more: object) => unknown][] = [
   ['edits.', edits => tunnel.inspector!.replay('a', { edits })],

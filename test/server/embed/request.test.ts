@@ -2,10 +2,10 @@
 import { expect, test } from 'vitest'
 import { buildRequest } from '../../../server/embed/request.ts'
 
-const build = (over: Partial<Parameters<typeof buildRequest>[0]> = {}, caller?: string) =>
+const build = (over: Partial<Parameters<typeof buildRequest>[0]> = {}, options = {}) =>
   buildRequest(
     { method: 'GET', url: new URL('https://demo.example/a'), path: '/a', headers: [], bodyBytes: 0, ...over },
-    { caller },
+    options,
   )
 
 test.each([
@@ -22,7 +22,7 @@ test.each([
 ])('not %s', (_, over, reason) => expect(() => build(over)).toThrow(new TypeError(reason)))
 
 test('not a caller that is no address', () => {
-  expect(() => build({}, 'somebody')).toThrow(new TypeError('caller is not an IP address'))
+  expect(() => build({}, { caller: 'somebody' })).toThrow(new TypeError('caller is not an IP address'))
 })
 
 test('valid requests are accepted', () => {

@@ -82,7 +82,7 @@ export async function makeGround(
       await ground.server.close({ graceMs: 0 })
       ground.server = await start()
     },
-    messages: state => ground.server.inbox!.list({ state, limit: 1000 }),
+    messages: state => ground.server.inbox!.list({ ...(state && { state }), limit: 1000 }),
     async close() {
       await ground.server.close({ graceMs: 0 })
       rmSync(folder, { recursive: true, force: true })

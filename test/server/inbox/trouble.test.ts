@@ -537,7 +537,7 @@ test('dropping a webhook during its attempt lets none behind it overtake it', as
   ground.receiver.says = (_got, index) => (index === 0 ? undefined : 200)
   await ground.connect()
   await until(() => ground.receiver.got.length === 1)
-  await ground.server.inbox!.drop({ limit: 1, id: ground.receiver.got[0]!.id })
+  await ground.server.inbox!.drop({ limit: 1, id: ground.receiver.got[0]!.id! })
   expect((await ground.post('new')).status).toBe(202)
   answer(ground.receiver.got[0]!.response, 200, 'late')
   await until(() => ground.receiver.got.length === 4)
