@@ -53,7 +53,9 @@ export function compileTable(table: RouteTable): CompiledTable {
   checkPublished(table.routes, report)
   const inbox = problems.length > 0 ? [] : announceInbox(routes, report)
   if (problems.length > 0) throw new RouteTableError(problems)
-  return { routes, isGuarded: routes.some(isGuarded), ...growTrie(routes), resolve, inbox, warnings }
+  const guarded = routes.filter(isGuarded)
+  const guardHeaders = guarded.flatMap(({ headers }) => headers)
+  return { routes, isGuarded: guarded.length > 0, guardHeaders, ...growTrie(routes), resolve, inbox, warnings }
 }
 
 function compileResolve(given: RouteTable['resolve'], report: ReportProblem): Map<string, string> {

@@ -1,7 +1,8 @@
 /**
  * A second path in a field of a request (`isPathName`): WebDAV copies to `Destination`, S3 from `x-amz-copy-source`. Where routes demand
- * something, it must lead to the route of the request, in each way to read it (security statement R3). Below another path, it must not lead
- * to a route that demands something else.
+ * something, it must lead to the route of the request, in each way to read it (security statement R3), and where it leads, no other route
+ * may demand anything, for any method and any fields: a copy is written by one method and read by another. Below another path, it must not
+ * lead to a route that demands something else.
  */
 import type { HttpRequest } from '../protocol/exchange.ts'
 import { hasTwin, isAuthority, isPathName } from '../protocol/http/headers.ts'
@@ -29,8 +30,10 @@ export function leadsElsewhere(
   const values = pathValues(request, route)
   if (values.length === 0) return false
   // The service reads a path that nobody has rewritten.
-  if (route.prefix !== '' || values.length > MAX_FIELDS) return true
+  if (route.prefix !== '' || table.besideGuarded.has(route) || values.length > MAX_FIELDS) return true
   const mounts = mountsOf(request.path)
+  const fields = [request.headers]
+  if (table.guardHeaders.length > 0) fields.push([...request.headers, ...table.guardHeaders])
   let chars = 0
   for (const value of values) {
     const absolute = ABSOLUTE.exec(value)
@@ -40,20 +43,22 @@ export function leadsElsewhere(
     for (const mount of mounts) {
       const path = rest.startsWith('/') ? mount + rest : `${mount}/${rest}`
       for (const host of new Set([request.authority, authority])) {
-        chars += path.length
-        if (chars > MAX_CHARS) return true
-        const match = matchRequest(table, { ...request, authority: host, path })
-        const isSame = routeOf(match) === route
-        if (mount === '' ? !isSame || !isAllowed(path) : !isSame && demands(match)) return true
+        for (const headers of fields) {
+          chars += path.length
+          if (chars > MAX_CHARS) return true
+          const match = matchRequest(table, { ...request, authority: host, path, headers })
+          const isSame = routeOf(match) === route
+          if (mount === '' ? !isSame || !isAllowed(path) : !isSame && demands(table, match)) return true
+        }
       }
     }
   }
   return false
 }
 
-function demands(match: ReturnType<typeof matchRequest>): boolean {
+function demands(table: CompiledTable, match: ReturnType<typeof matchRequest>): boolean {
   const route = routeOf(match)
-  return route === undefined ? match.kind !== 'none' : isGuarded(route)
+  return route === undefined ? match.kind !== 'none' : isGuarded(route) || table.besideGuarded.has(route)
 }
 
 /** Of the fields that the upstream gets. */

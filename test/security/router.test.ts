@@ -409,6 +409,31 @@ describe('R3 a second path, in a field', () => {
     expect(up.received.join('').match(/^destination: /gim)?.length).toBe(3)
   })
 
+  it('leads to no path where another route demands something, for another method or with other fields', async () => {
+    const up = await upstream()
+    const { address } = await service([
+      { name: 'all', match: {}, target: up.url },
+      { name: 'put', match: { path: '/of/{name}', methods: ['PUT'] }, target: up.url },
+      { name: 'get', match: { path: '/of/{name}', methods: ['GET'] }, target: up.url, allow: { name: ['ann'] } },
+      { name: 'put-below', match: { path: '/v1/secret', methods: ['PUT'] }, target: up.url },
+      { name: 'get-below', match: { path: '/v1/secret', methods: ['GET'] }, target: up.url, allow: { callers: [] } },
+      { name: 'get-alone', match: { path: '/alone', methods: ['GET'] }, target: up.url, allow: { callers: [] } },
+      { name: 'field', match: { path: '/field', headers: { 'x-a': '1' } }, target: up.url, allow: { callers: [] } },
+    ])
+    const put = async (path: string, source: string) => {
+      const head = `PUT ${path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\ncontent-length: 0\r\n`
+      return status(await rawCall(address.port, `${head}x-amz-copy-source: ${source}\r\n\r\n`))
+    }
+    expect(status(await get(address.port, '/of/bob'))).toBe(404)
+    expect(await put('/of/ann', '/of/bob')).toBe(400)
+    expect(await put('/v1/public', '/secret/a')).toBe(400)
+    expect(await put('/public', '/alone/a')).toBe(400)
+    expect(await put('/public', '/field/a')).toBe(400)
+    expect(up.received).toEqual([])
+    expect(await put('/public', '/other')).toBe(200)
+    expect(await put('/v1/public', '/v1/other')).toBe(200)
+  })
+
   it('passes where no route demands anything, and is in no trailers', async () => {
     const up = await upstream((socket, text) => void (text.endsWith('0\r\n\r\n') && socket.write(OK)))
     const { address } = await service([
