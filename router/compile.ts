@@ -10,6 +10,7 @@ import { compileWebhook } from './compile-webhook.ts'
 import type { CompiledAnswer, CompiledRoute, CompiledTable } from './compiled.ts'
 import { isGuarded } from './match.ts'
 import { decodeSegment } from './path.ts'
+import { guardedInPart } from './second-path.ts'
 import { type Route, type RouteProblem, type RouteTable, RouteTableError } from './table.ts'
 import { shapeProblems } from './table-schema.ts'
 import {
@@ -53,9 +54,15 @@ export function compileTable(table: RouteTable): CompiledTable {
   checkPublished(table.routes, report)
   const inbox = problems.length > 0 ? [] : announceInbox(routes, report)
   if (problems.length > 0) throw new RouteTableError(problems)
-  const guarded = routes.filter(isGuarded)
-  const guardHeaders = guarded.flatMap(({ headers }) => headers)
-  return { routes, isGuarded: guarded.length > 0, guardHeaders, ...growTrie(routes), resolve, inbox, warnings }
+  return {
+    routes,
+    isGuarded: routes.some(isGuarded),
+    guardedInPart: guardedInPart(routes),
+    ...growTrie(routes),
+    resolve,
+    inbox,
+    warnings,
+  }
 }
 
 function compileResolve(given: RouteTable['resolve'], report: ReportProblem): Map<string, string> {

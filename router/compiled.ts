@@ -1,6 +1,5 @@
 /** The compiled table, which the hot path reads. Everything that does not depend on a request is computed once per table. */
 import type { Cidrs } from '../protocol/base/address.ts'
-import type { HeaderList } from '../protocol/exchange.ts'
 import type { CorsPolicy } from '../protocol/http/problem.ts'
 import type { Signer } from '../protocol/webhook/sign.ts'
 import type { Verifier } from '../protocol/webhook/verify.ts'
@@ -76,10 +75,8 @@ export interface CompiledTable {
   readonly routes: readonly CompiledRoute[]
   /** Whether one of them demands something, so that a final slash must not get around it. */
   readonly isGuarded: boolean
-  /** The header conditions of those that demand something: flat name and value. */
-  readonly guardHeaders: HeaderList
-  /** Those that share a path with another route that demands something, for other methods or with other header conditions. */
-  readonly besideGuarded: ReadonlySet<CompiledRoute>
+  /** Routes that take no second path in a field (`second-path.ts`). */
+  readonly guardedInPart: ReadonlySet<CompiledRoute>
   /** Tries by exact host, by `*.` suffix (`.example.com`), and for any host. */
   readonly hosts: ReadonlyMap<string, PathNode>
   readonly wildcards: ReadonlyMap<string, PathNode>

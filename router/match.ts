@@ -67,7 +67,7 @@ export function isGuarded({ verifier, callers, allowed, answer }: CompiledRoute)
   return verifier !== undefined || callers !== undefined || allowed.size > 0 || answer !== undefined
 }
 
-export function routeOf(match: Match): CompiledRoute | undefined {
+function routeOf(match: Match): CompiledRoute | undefined {
   return match.kind === 'route' || match.kind === 'method' ? match.route : undefined
 }
 

@@ -1,84 +1,60 @@
 /**
- * A second path in a field of a request (`isPathName`): WebDAV copies to `Destination`, S3 from `x-amz-copy-source`. Where routes demand
- * something, it must lead to the route of the request, in each way to read it (security statement R3), and where it leads, no other route
- * may demand anything, for any method and any fields: a copy is written by one method and read by another. Below another path, it must not
- * lead to a route that demands something else.
+ * A second path in a field of a request (`isPathName`): WebDAV copies to `Destination`, S3 from `x-amz-copy-source`. Only the service knows
+ * what it reads there, and what lies below it. So where rules guard a part of a service, no such request reaches it (security statement R3).
  */
 import type { HttpRequest } from '../protocol/exchange.ts'
-import { hasTwin, isAuthority, isPathName } from '../protocol/http/headers.ts'
-import type { CompiledRoute, CompiledTable } from './compiled.ts'
-import { isGuarded, matchRequest, routeOf } from './match.ts'
-import { decodeSegment, pathEnd } from './path.ts'
+import { hasTwin, isPathName } from '../protocol/http/headers.ts'
+import type { CompiledRoute } from './compiled.ts'
+import { isGuarded } from './match.ts'
 
-/** Most such fields of a request, and most characters of all texts that are made of them. So comparing them costs little. */
-const MAX_FIELDS = 4
-const MAX_CHARS = 8 * 1024
-/** Most segments that a service is mounted below. */
-const MAX_MOUNT = 8
-
-const ABSOLUTE = /^[a-z][a-z0-9+.-]*:\/\/([^/?#\\]*)(.*)$/is
-const SCHEME = /^[a-z][a-z0-9+.-]*:/i
-
-/** Whether a service may read a path of another route from a field. `isAllowed`: whether this route takes a path's captured names. */
-export function leadsElsewhere(
-  table: CompiledTable,
-  route: CompiledRoute,
-  request: HttpRequest,
-  isAllowed: (path: string) => boolean,
-): boolean {
-  if (!table.isGuarded) return false
-  const values = pathValues(request, route)
-  if (values.length === 0) return false
-  // The service reads a path that nobody has rewritten.
-  if (route.prefix !== '' || table.besideGuarded.has(route) || values.length > MAX_FIELDS) return true
-  const mounts = mountsOf(request.path)
-  const fields = [request.headers]
-  if (table.guardHeaders.length > 0) fields.push([...request.headers, ...table.guardHeaders])
-  let chars = 0
-  for (const value of values) {
-    const absolute = ABSOLUTE.exec(value)
-    if (absolute === null && SCHEME.test(decodeSegment(value))) return true
-    const [authority, rest] = absolute === null ? [request.authority, value] : [absolute[1]!, absolute[2]!]
-    if (!isAuthority(authority)) return true
-    for (const mount of mounts) {
-      const path = rest.startsWith('/') ? mount + rest : `${mount}/${rest}`
-      for (const host of new Set([request.authority, authority])) {
-        for (const headers of fields) {
-          chars += path.length
-          if (chars > MAX_CHARS) return true
-          const match = matchRequest(table, { ...request, authority: host, path, headers })
-          const isSame = routeOf(match) === route
-          if (mount === '' ? !isSame || !isAllowed(path) : !isSame && demands(table, match)) return true
-        }
-      }
-    }
+/** Of the fields that the upstream gets. */
+export function hasSecondPath({ headers }: HttpRequest, { requestRules }: CompiledRoute): boolean {
+  for (let i = 0; i < headers.length; i += 2) {
+    const name = headers[i]!
+    if (isPathName(name) && !(requestRules && hasTwin(requestRules.remove, name))) return true
   }
   return false
 }
 
-function demands(table: CompiledTable, match: ReturnType<typeof matchRequest>): boolean {
-  const route = routeOf(match)
-  return route === undefined ? match.kind !== 'none' : isGuarded(route) || table.besideGuarded.has(route)
-}
-
-/** Of the fields that the upstream gets. */
-function pathValues({ headers }: HttpRequest, { requestRules }: CompiledRoute): string[] {
-  const values: string[] = []
-  for (let i = 0; i < headers.length; i += 2) {
-    const name = headers[i]!
-    if (isPathName(name) && !(requestRules && hasTwin(requestRules.remove, name))) values.push(headers[i + 1]!)
+/** Routes whose callers may not have all that their service holds: another route to it demands something, or they allow only some names. */
+export function guardedInPart(routes: readonly CompiledRoute[]): Set<CompiledRoute> {
+  const guards = new Map<string, Set<CompiledRoute>>()
+  for (const guard of routes.filter(isGuarded)) {
+    // An answer keeps requests from the services that would get them without it.
+    const guarded = guard.answer === undefined ? [guard] : routes.filter(route => leadsTo(route, guard))
+    for (const service of guarded.map(serviceOf)) guards.set(service, (guards.get(service) ?? new Set()).add(guard))
   }
-  return values
+  const patterns = [...guards.keys()].filter(service => service.includes('*'))
+  const isGuardedBeside = (route: CompiledRoute) => {
+    const own = serviceOf(route)
+    const services = own.includes('*') ? [...guards.keys()] : [own, ...patterns]
+    return services.some(service => {
+      const its = guards.get(service)
+      return its !== undefined && its.size > Number(its.has(route)) && mayBeOne(service, own)
+    })
+  }
+  return new Set(routes.filter(route => route.allowed.size > 0 || isGuardedBeside(route)))
 }
 
-/**
- * Where the service may take the path to begin, since it is mounted below others, or since `stripPrefix` cut them off: Swift reads
- * `/container/object` below `/v1/account`. Text without a slash may be relative to the folder.
- */
-function mountsOf(path: string): Set<string> {
-  const folders = path.slice(0, pathEnd(path)).split('/').slice(0, -1)
-  const mounts = new Set([folders.join('/')])
-  for (let count = 1; count <= Math.min(folders.length, MAX_MOUNT); count++)
-    mounts.add(folders.slice(0, count).join('/'))
-  return mounts
+/** Whether a path that both match can exist, and the second is at least as long. */
+function leadsTo({ segments, answer }: CompiledRoute, to: CompiledRoute): boolean {
+  if (answer !== undefined || segments.length > to.segments.length) return false
+  return segments.every((one, i) => one === undefined || to.segments[i] === undefined || one === to.segments[i])
+}
+
+/** Its host and port, with `*` for what the caller chooses. */
+function serviceOf({ target, template }: CompiledRoute): string {
+  if (target !== undefined) return `${target.dialHost.replace(/\.$/, '')}:${target.dialPort}`
+  if (template === undefined) return ''
+  return `${template.parts[0]!.toLowerCase()}*${template.parts.at(-1)!.toLowerCase()}:${template.port}`
+}
+
+function mayBeOne(service: string, other: string): boolean {
+  const [start, end = start] = service.split('*') as [string, string?]
+  const [otherStart, otherEnd = otherStart] = other.split('*') as [string, string?]
+  return overlaps(start, otherStart, 'startsWith') && overlaps(end, otherEnd, 'endsWith')
+}
+
+function overlaps(one: string, other: string, how: 'startsWith' | 'endsWith'): boolean {
+  return one[how](other) || other[how](one)
 }

@@ -1,11 +1,8 @@
 /** Builds a trie of paths for each host from a table's routes, and finds duplicate routes. */
 import type { ReportProblem } from './compile.ts'
 import type { CompiledRoute, CompiledTable, PathNode } from './compiled.ts'
-import { isGuarded } from './match.ts'
 
-export function growTrie(
-  routes: readonly CompiledRoute[],
-): Pick<CompiledTable, 'besideGuarded' | 'hosts' | 'wildcards' | 'anyHost'> {
+export function growTrie(routes: readonly CompiledRoute[]): Pick<CompiledTable, 'hosts' | 'wildcards' | 'anyHost'> {
   const hosts = new Map<string, PathNode>()
   const wildcards = new Map<string, PathNode>()
   let anyHost: PathNode | undefined
@@ -18,9 +15,8 @@ export function growTrie(
     anyHost ??= emptyNode()
     plant(anyHost, route)
   }
-  const besideGuarded = new Set<CompiledRoute>()
-  for (const root of [...hosts.values(), ...wildcards.values(), anyHost]) sortRoutes(root, besideGuarded)
-  return { besideGuarded, hosts, wildcards, anyHost }
+  for (const root of [...hosts.values(), ...wildcards.values(), anyHost]) sortRoutes(root)
+  return { hosts, wildcards, anyHost }
 }
 
 function rootOf(map: Map<string, PathNode>, key: string): PathNode {
@@ -51,18 +47,16 @@ function plant(root: PathNode, route: CompiledRoute): void {
 }
 
 /** Called once for each node, when all routes are inserted. */
-function sortRoutes(node: PathNode | undefined, besideGuarded: Set<CompiledRoute>): void {
+function sortRoutes(node: PathNode | undefined): void {
   if (node === undefined) return
-  const guarded = node.routes.filter(isGuarded)
-  for (const route of node.routes) if (guarded.some(other => other !== route)) besideGuarded.add(route)
   node.routes.sort(
     (a, b) =>
       b.headers.length - a.headers.length ||
       Number(b.slash) - Number(a.slash) ||
       Number(a.methods === undefined) - Number(b.methods === undefined),
   )
-  for (const child of node.literals?.values() ?? []) sortRoutes(child, besideGuarded)
-  sortRoutes(node.capture, besideGuarded)
+  for (const child of node.literals?.values() ?? []) sortRoutes(child)
+  sortRoutes(node.capture)
 }
 
 const ANY_HOST = ['']

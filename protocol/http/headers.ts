@@ -337,15 +337,15 @@ export function isMountName(name: string): boolean {
 }
 
 /**
- * Fields with a second path that the service reads or writes: WebDAV's `Destination`, `X-Copy-From` and the like of Swift, and the sources of
- * copies in S3 and its kin (`x-amz-`, `x-ms-`, `x-goog-`, ...).
+ * Fields with a second path that the service reads or writes: WebDAV's `Destination`, `X-Copy-From` and the like of Swift, `Upload-Concat` of
+ * tus, and the sources of copies in S3 and its kin (`x-amz-`, `x-ms-`, `x-goog-`, ...).
  */
 const PATH_NAME =
-  /^(?:(?:destination|x-copy-from|.+-symlink-target)(?:-account)?|x-object-manifest|.+-(?:copy|rename)-source)$/
+  /^(?:(?:destination|x-copy-from|.+-symlink-target)(?:-account)?|x-object-manifest|upload-concat|.+-(?:copy|move|rename)-source)$/
 
 /** By their last and their sixth last character. */
 const MAY_BE_PATH = new Uint8Array(32 * 32)
-for (const end of ['nation', 'y-from', 'target', 'ccount', 'nifest', 'source']) MAY_BE_PATH[endOf(end)] = 1
+for (const end of ['nation', 'y-from', 'target', 'ccount', 'nifest', 'concat', 'source']) MAY_BE_PATH[endOf(end)] = 1
 
 function endOf(name: string): number {
   const last = name.length - 1

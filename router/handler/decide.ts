@@ -6,7 +6,7 @@ import type { HttpRequest } from '../../protocol/exchange.ts'
 import type { CompiledAnswer, CompiledRoute, CompiledTable } from '../compiled.ts'
 import { type Captures, capturesOf, matchRequest } from '../match.ts'
 import { rewritePath } from '../rewrite.ts'
-import { leadsElsewhere } from '../second-path.ts'
+import { hasSecondPath } from '../second-path.ts'
 import { fillTarget, type UpstreamTarget } from '../target.ts'
 
 export type Decision =
@@ -49,8 +49,8 @@ function onRoute(table: CompiledTable, route: CompiledRoute, request: HttpReques
   if (route.bodyBytes >= 0 && request.bodyBytes > route.bodyBytes) {
     return refuse(route, new SallyportError('body-too-large', `more than ${route.bodyBytes} bytes`))
   }
-  if (leadsElsewhere(table, route, request, path => areAllowed(route, capturesOf(route, path)))) {
-    return refuse(route, new SallyportError('bad-request', ELSEWHERE))
+  if (table.guardedInPart.has(route) && hasSecondPath(request, route)) {
+    return refuse(route, new SallyportError('bad-request', SECOND_PATH))
   }
   const path = rewritePath(route, request.path)
   if (path === undefined) {
@@ -63,7 +63,7 @@ function onRoute(table: CompiledTable, route: CompiledRoute, request: HttpReques
 }
 
 const NOT_ALLOWED = 'a captured name is not allowed'
-const ELSEWHERE = 'the path in a field, such as `destination`, can be read as one of another route'
+const SECOND_PATH = 'a field, such as `destination`, has a second path, and rules guard a part of the service'
 
 function mayCall(route: CompiledRoute, request: HttpRequest): boolean {
   return route.callers === undefined || cidrsContain(route.callers, request.caller?.address ?? request.peerAddress)

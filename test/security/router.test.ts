@@ -331,107 +331,115 @@ describe('R3 one canonical path', () => {
 })
 
 describe('R3 a second path, in a field', () => {
-  const copy = (port: number, path: string, ...fields: string[]) =>
-    rawCall(
-      port,
-      `COPY ${path} HTTP/1.1\r\n${['host: a.example', 'connection: close', ...fields, '', ''].join('\r\n')}`,
+  const copy = async (port: number, path: string, ...fields: string[]) =>
+    status(
+      await rawCall(
+        port,
+        `COPY ${path} HTTP/1.1\r\n${['host: a.example', 'connection: close', ...fields, '', ''].join('\r\n')}`,
+      ),
     )
   const NAMES = [
     ...['Destination', 'destination', 'X-Copy-From', 'x_copy_from', 'X!Copy.From', 'X-Object-Manifest'],
     ...['x-amz-copy-source', 'X-Ms-Copy-Source', 'x-goog-copy-source', 'x_amz_copy_source', 'x-amz-rename-source'],
-    ...['X-Symlink-Target', 'Destination-Account'],
+    ...['X-Symlink-Target', 'Destination-Account', 'X-Upyun-Move-Source', 'Upload-Concat'],
   ]
-  const guarded = (target: string): Route[] => [
-    { name: 'all', match: {}, target },
-    { name: 'private', match: { path: '/private' }, target, allow: { callers: [] } },
-    { name: 'below', match: { path: '/v1/account/secret' }, target, allow: { callers: [] } },
-    { name: 'upper', match: { hosts: ['b.example'], path: '/b' }, target, allow: { callers: [] } },
-    { name: 'cut', match: { path: '/cut' }, target, rewrite: { stripPrefix: '/cut' } },
-    { name: 'cut-private', match: { path: '/cut/private' }, target, allow: { callers: [] } },
-    { name: 'moved', match: { path: '/moved' }, target, rewrite: { replacePrefix: { from: '/moved', to: '/base' } } },
-    { name: 'deep', match: { path: '/deep/er' }, target },
-    { name: 'deaf', match: { path: '/deaf' }, target, headers: { remove: ['destination'] } },
-    { name: 'named', match: { path: '/of/{name}' }, target, allow: { name: ['ann'] } },
-  ]
+  const all = (target: string): Route => ({ name: 'all', match: {}, target })
+  const secret = { path: '/private' }
+  const nobody = { callers: [] }
 
-  it.each(NAMES)('leads to the route of the request, or the request is refused: %s', async name => {
+  it.each(NAMES)('reaches no service of which rules guard a part: %s', async name => {
     const up = await upstream()
-    const { address } = await service(guarded(up.url))
-    const answer = async (value: string) => status(await copy(address.port, '/pub/x', `${name}: ${value}`))
-    const elsewhere = [
-      ...['/private', '/private/a', 'private/a', 'http://a.example/private/a', 'HTTPS://other:8443/private/a?x'],
-      ...['/%70rivate/a', '/x/../private/a', 'private%2fa', '%2Fprivate%2Fa', '//private/a', '//a.example/private/a'],
-      ...['/;x/private/a', '/x%5c..%5cprivate', '/private#', 'http:/private/a', 'http:private', 'http%3a//h/private'],
-      ...[
-        'http://user@a/private',
-        'http:///private/a',
-        'http://b.example/b',
-        'http://a\\b/private',
-        '/cut/a',
-        '/of/bob',
+    const { address } = await service([all(up.url), { name: 'x', match: secret, target: up.url, allow: nobody }])
+    for (const value of ['/private/a', '/pub/y', 'http://a.example/', '', 'newdoc']) {
+      expect(await copy(address.port, '/pub/x', `${name}: ${value}`), value).toBe(400)
+    }
+    expect(up.received).toEqual([])
+    expect(await copy(address.port, '/pub/x', `${name}-not: /private`)).toBe(200)
+  })
+
+  const port = (url: string) => new URL(url).port
+  it.each<[what: string, own: number, routes: (up: string, other: string) => Route[]]>([
+    ['nothing is guarded', 200, up => [all(up)]],
+    ['all of it is', 200, up => [{ ...all(up), allow: { callers: ['127.0.0.1'] } }]],
+    ['another service is', 200, (up, other) => [all(up), { name: 'x', match: secret, target: other, allow: nobody }]],
+    ['a part, by callers', 400, up => [all(up), { name: 'x', match: secret, target: up, allow: nobody }]],
+    [
+      'a part, for another method',
+      400,
+      up => [all(up), { name: 'x', match: { ...secret, methods: ['GET'] }, target: up, allow: nobody }],
+    ],
+    [
+      'a part, with other fields',
+      400,
+      up => [all(up), { name: 'x', match: { ...secret, headers: { 'x-a': '1' } }, target: up, allow: nobody }],
+    ],
+    [
+      'a part, on another host',
+      400,
+      up => [all(up), { name: 'x', match: { hosts: ['private.example'] }, target: up, allow: nobody }],
+    ],
+    ['a part, by an answer', 400, up => [all(up), { name: 'x', match: secret, answer: { status: 403 } }]],
+    [
+      'a part, by an answer below a capture',
+      400,
+      up => [
+        { ...all(up), match: { path: '/{any}' } },
+        { name: 'x', match: { path: '/pub/private' }, answer: { status: 403 } },
       ],
-    ]
-    for (const value of elsewhere) expect(await answer(value), value).toBe(400)
-    expect(up.received).toEqual([])
-    const same = [
-      '/pub/y',
-      'http://a.example/pub/y%20z',
-      'https://other/x',
-      'bucket/key?versionId=1',
-      '/privates',
-      '/100%25',
-    ]
-    for (const value of same) expect(await answer(value), value).toBe(200)
-    expect(up.received.join('').match(/^COPY /gm)?.length).toBe(same.length)
-  })
-
-  it('is read below where the service may be mounted, also behind what a route cuts off', async () => {
-    const up = await upstream()
-    const { address } = await service(guarded(up.url))
-    const answer = async (path: string, ...fields: string[]) => status(await copy(address.port, path, ...fields))
-    for (const value of ['/secret/a', 'secret/a']) {
-      expect(await answer('/v1/account/pub/x', `x-copy-from: ${value}`), value).toBe(400)
-    }
-    expect(await answer('/private-not/x', 'destination: ../private/a')).toBe(400)
-    expect(await answer('/cut/x', 'destination: /private/a')).toBe(400)
-    expect(await answer('/cut/x', 'destination: /cut/private')).toBe(400)
-    // Nobody has rewritten the path in the field.
-    expect(await answer('/moved/x', 'destination: /moved/y')).toBe(400)
-    expect(await answer('/pub/x', 'destination: /pub/y', 'destination: /private/y')).toBe(400)
-    expect(await answer('/pub/x', ...Array<string>(5).fill('destination: /pub/y'))).toBe(400)
-    expect(await answer('/of/ann', 'destination: /of/bob')).toBe(400)
-    expect(up.received).toEqual([])
-    expect(await answer('/v1/account/pub/x', 'x-copy-from: /pub/y')).toBe(200)
-    expect(await answer('/cut/x', 'destination: /cut/y')).toBe(200)
-    expect(await answer('/deep/er/x', 'destination: http://a.example/deep/er/y')).toBe(200)
-    expect(await answer('/of/ann', 'destination: http://a.example/of/ann')).toBe(200)
-    expect(await answer('/deaf', 'destination: /private')).toBe(200)
-    expect(up.received.join('').match(/^destination: /gim)?.length).toBe(3)
-  })
-
-  it('leads to no path where another route demands something, for another method or with other fields', async () => {
-    const up = await upstream()
-    const { address } = await service([
-      { name: 'all', match: {}, target: up.url },
-      { name: 'put', match: { path: '/of/{name}', methods: ['PUT'] }, target: up.url },
-      { name: 'get', match: { path: '/of/{name}', methods: ['GET'] }, target: up.url, allow: { name: ['ann'] } },
-      { name: 'put-below', match: { path: '/v1/secret', methods: ['PUT'] }, target: up.url },
-      { name: 'get-below', match: { path: '/v1/secret', methods: ['GET'] }, target: up.url, allow: { callers: [] } },
-      { name: 'get-alone', match: { path: '/alone', methods: ['GET'] }, target: up.url, allow: { callers: [] } },
-      { name: 'field', match: { path: '/field', headers: { 'x-a': '1' } }, target: up.url, allow: { callers: [] } },
-    ])
-    const put = async (path: string, source: string) => {
-      const head = `PUT ${path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\ncontent-length: 0\r\n`
-      return status(await rawCall(address.port, `${head}x-amz-copy-source: ${source}\r\n\r\n`))
-    }
-    expect(status(await get(address.port, '/of/bob'))).toBe(404)
-    expect(await put('/of/ann', '/of/bob')).toBe(400)
-    expect(await put('/v1/public', '/secret/a')).toBe(400)
-    expect(await put('/public', '/alone/a')).toBe(400)
-    expect(await put('/public', '/field/a')).toBe(400)
-    expect(up.received).toEqual([])
-    expect(await put('/public', '/other')).toBe(200)
-    expect(await put('/v1/public', '/v1/other')).toBe(200)
+    ],
+    [
+      'only what another service would answer',
+      200,
+      (up, other) => [
+        { ...all(up), match: { path: '/pub' } },
+        { name: 'other', match: { path: '/o' }, target: other },
+        { name: 'x', match: { path: '/o/private' }, answer: { status: 403 } },
+      ],
+    ],
+    [
+      'by the names that its own route allows',
+      400,
+      up => [{ ...all(up), match: { path: '/{name}' }, allow: { name: ['pub'] } }],
+    ],
+    [
+      'by a target that may be the same',
+      400,
+      up => [
+        all(`http://x.localdomain:${port(up)}`),
+        {
+          name: 'x',
+          match: { path: '/of/{name}' },
+          target: `http://{name}.localdomain:${port(up)}`,
+          allow: { name: ['x'] },
+        },
+      ],
+    ],
+    [
+      'by a target on another port',
+      200,
+      (up, other) => [
+        all(up),
+        {
+          name: 'x',
+          match: { path: '/of/{name}' },
+          target: `http://{name}.localdomain:${port(other)}`,
+          allow: { name: ['x'] },
+        },
+      ],
+    ],
+    [
+      'a part, but the field is removed',
+      200,
+      up => [
+        { ...all(up), headers: { remove: ['destination'] } },
+        { name: 'x', match: secret, target: up, allow: nobody },
+      ],
+    ],
+  ])('is refused by what the table guards: %s', async (_, expected, routes) => {
+    const [up, other] = [await upstream(), await upstream()]
+    const { address } = await service(routes(up.url, other.url))
+    expect(await copy(address.port, '/pub/x', 'destination: /pub/y')).toBe(expected)
+    expect(up.received.length + other.received.length).toBe(expected === 200 ? 1 : 0)
   })
 
   it('passes where no route demands anything, and is in no trailers', async () => {

@@ -1010,8 +1010,8 @@ export const MUTATIONS: readonly Mutation[] = [
     tests: ROUTER,
   },
   {
-    defence: 'a second path leads to the same route',
-    edits: [['router/second-path.ts', 'if (!table.isGuarded) return false', 'return false']],
+    defence: 'a second path reaches no service that is guarded in part',
+    edits: [['router/handler/decide.ts', 'table.guardedInPart.has(route) && ', 'false && ']],
     tests: ROUTER,
   },
   {
