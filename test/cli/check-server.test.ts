@@ -9,6 +9,7 @@ import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
 import { needs } from '../support/needs.ts'
 import { freePort } from '../support/proxy-program.ts'
 import { DIRECTORY_RIGHTS, Redis } from '../support/redis.ts'
+import { until } from '../support/until.ts'
 import { useMachine } from './machine.ts'
 import { sallyport } from './run.ts'
 
@@ -135,13 +136,13 @@ describe.runIf(needs('redis'))('Redis', () => {
     test('one that runs, one address with something else, and one that does not answer', async () => {
       const other = machine.start(machine.serverArgs(...peer(await freePort()), '--replica', 'other'))
       await other.address('public')
-      const before = await redis.command('HGETALL', '{sallyport}:replicas')
+      const names = async () => Object.keys((await redis.command('HGETALL', '{sallyport}:replicas')) as object)
+      await until(async () => (await names()).some(name => name.startsWith('other')))
+      const before = await names()
       const well = await check(...peer('0', 'replica'), '--peer.advertise', '127.0.0.1:1')
       expect(statuses(well.of('peer'))).toEqual(['peer ok'])
       expect(well.of('peer')[0]!.what).toMatch(/^replica other\S* at /)
-      expect(Object.keys((await redis.command('HGETALL', '{sallyport}:replicas')) as object)).toEqual(
-        Object.keys(before as object),
-      )
+      expect(await names()).toEqual(before)
       // It is refused a moment after its handshake.
       const foreign = await check(...peer('0', 'server'), '--peer.advertise', '127.0.0.1:1')
       expect(statuses(foreign.of('peer'))).toEqual(['peer fail'])

@@ -21,6 +21,7 @@ import { createServer, type Server } from '../../server/index.ts'
 import { needs } from '../support/needs.ts'
 import { freePort } from '../support/proxy-program.ts'
 import { Relay } from '../support/relay.ts'
+import { eventually } from '../support/until.ts'
 import { sallyport } from './run.ts'
 
 interface Found {
@@ -120,6 +121,8 @@ describe('check client', () => {
       target,
     })
     stops.push(() => live.close({ graceMs: 0 }))
+    // `connect` waits for the first of two connections.
+    await eventually(() => expect(server.sessions()).toHaveLength(2))
     const before = server.sessions().map(({ id }) => id)
     const { code, probes } = await client()
     expect(probes.filter(({ status }) => status !== 'ok')).toEqual([])
