@@ -6,7 +6,7 @@ import type { Logger } from '../../protocol/base/log.ts'
 import { checkMembers, type Members } from '../../protocol/base/members.ts'
 import { TokenBucket } from '../../protocol/base/token-bucket.ts'
 import type { Handler, HttpRequest } from '../../protocol/exchange.ts'
-import { isSafe } from '../../protocol/http/methods.ts'
+import { isRepeatable } from '../../protocol/http/methods.ts'
 import type { Layer } from '../../protocol/layer.ts'
 import { Budget } from './budget.ts'
 import { Entry, type EntryOwner } from './entry.ts'
@@ -112,8 +112,8 @@ export class RingInspector implements Inspector, EntryOwner {
     const source = entry.replaySource
     if (source === undefined) throw new TypeError(`the request of ${id} cannot be replayed: ${whyNot(entry.detail())}`)
     const { request, body } = replayRequest(id, source, edits)
-    if (!unsafe && !isSafe(request.method)) {
-      throw new TypeError(`${request.method} may act twice on the target: it is replayed only with unsafe`)
+    if (!unsafe && !isRepeatable(request)) {
+      throw new TypeError(`${request.method} may act twice on the target: it is replayed only with unsafe (--yes)`)
     }
     if (this.#replays.size >= MAX_REPLAYS || !this.#pace.take()) {
       throw new SallyportError('overloaded', 'too many replays: wait a moment')

@@ -1,4 +1,6 @@
 /** Which methods there are, and what they guarantee. */
+import type { HeaderList } from '../exchange.ts'
+import { dashed } from './headers.ts'
 
 /** Where we answer for ourselves. */
 export const ALLOWED_METHODS = 'GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS'
@@ -23,4 +25,18 @@ const SAFE: ReadonlySet<string> = new Set(['GET', 'HEAD', 'OPTIONS', 'QUERY'])
 /** RFC 9110 section 9.2.1 (and QUERY): the caller asks for no change. TRACE never gets this far. */
 export function isSafe(method: string): boolean {
   return method === 'GET' || SAFE.has(method)
+}
+
+/** By these, callers name the method that a service runs, some services (WordPress) also in a GET. */
+const METHOD_NAMES: ReadonlySet<string> = new Set(['x-http-method', 'x-http-method-override', 'x-method-override'])
+const METHOD_QUERY = /[?&]_method=/
+
+/** Whether a request asks for no change, so that it may be sent again. Looks at all fields, so it is for rare cases. */
+export function isRepeatable(request: { method: string; path: string; headers: HeaderList }): boolean {
+  const { method, path, headers } = request
+  return (
+    isSafe(method) &&
+    !METHOD_QUERY.test(path) &&
+    !headers.some((name, i) => i % 2 === 0 && METHOD_NAMES.has(dashed(name)))
+  )
 }

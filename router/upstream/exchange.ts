@@ -10,7 +10,7 @@ import { KEPT_SHARE } from '../../protocol/base/own-bytes.ts'
 import type { ReplayedBody } from '../../protocol/base/replay-budget.ts'
 import type { HeaderList, RequestSink, ResponseHead, ResponseSink } from '../../protocol/exchange.ts'
 import { UnprocessedError } from '../../protocol/http/http2/client-exchange.ts'
-import { isSafe } from '../../protocol/http/methods.ts'
+import { isRepeatable } from '../../protocol/http/methods.ts'
 import { maySpeakHttp2, type UpstreamTarget } from '../target.ts'
 import type { Pool, PooledUpstream, Pools } from './pool.ts'
 import type { ForwardOptions, UpstreamRequest } from './types.ts'
@@ -197,8 +197,8 @@ export class UpstreamExchange implements RequestSink, Failing, ReplayedBody {
   }
 
   #maySendAgain(unprocessed: boolean): boolean {
-    const { method, bodyBytes, idempotent, upgrade } = this.#request
-    if (bodyBytes === 0 && isSafe(method)) return true
+    const { bodyBytes, idempotent, upgrade } = this.#request
+    if (bodyBytes === 0 && isRepeatable(this.#request)) return true
     return (idempotent || (unprocessed && !upgrade)) && (this.#kept !== undefined || bodyBytes === 0)
   }
 

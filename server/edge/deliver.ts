@@ -281,7 +281,7 @@ export class DeliveredExchange implements RequestSink {
 
   /** `carrier` failed. Tries another one if that is safe; otherwise the caller gets the error. */
   #retry(carrier: Carrier, error: SallyportError, unsent: boolean): void {
-    if (!this.#policy.mayRetry(carrier, error, this.request.method, unsent) || !this.#replay.whole) {
+    if (!this.#policy.mayRetry(carrier, error, this.request, unsent) || !this.#replay.whole) {
       this.fail(error)
       return
     }

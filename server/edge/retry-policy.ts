@@ -1,7 +1,8 @@
 /** Decides where the next attempt of an exchange goes, after what happened to the earlier ones. */
 import { elapsedMs } from '../../protocol/base/elapsed.ts'
 import type { SallyportError } from '../../protocol/base/errors.ts'
-import { isSafe } from '../../protocol/http/methods.ts'
+import type { HttpRequest } from '../../protocol/exchange.ts'
+import { isRepeatable, isSafe } from '../../protocol/http/methods.ts'
 import { type RefusalCode, RefusedError } from '../../protocol/wire/exchange/refusal.ts'
 import type { Carrier } from '../registry.ts'
 import type { CarrierSource } from './carriers.ts'
@@ -28,6 +29,8 @@ const FINAL: ReadonlySet<RefusalCode> = new Set([
 ])
 /** Refusals that other exchanges of the runtime would get, too. The rest depend on the request or its caller, who could be anybody. */
 const OF_CARRIER: ReadonlySet<RefusalCode> = new Set(['not-here', 'draining', 'overloaded'])
+
+type Repeated = Pick<HttpRequest, 'method' | 'path' | 'headers'>
 
 export class RetryPolicy {
   readonly #picker: Pick<CarrierSource, 'pick'>
@@ -89,16 +92,19 @@ export class RetryPolicy {
   }
 
   /** Whether another attempt may follow after `carrier` failed. `unsent`: no stream could be opened on it. */
-  mayRetry(carrier: Carrier, error: SallyportError, method: string, unsent: boolean): boolean {
+  mayRetry(carrier: Carrier, error: SallyportError, request: Repeated, unsent: boolean): boolean {
     const refusal = error instanceof RefusedError ? error.refusal : undefined
     if (unsent || (refusal !== undefined && OF_CARRIER.has(refusal))) carrier.refused?.()
-    if (!unsent && refusal === undefined && !isSafe(method)) {
+    const mayRun = !unsent && refusal === undefined && !isRepeatable(request)
+    if (mayRun) {
       this.#begunBy = carrier.instance
       this.#begunMs = Math.min(this.#begunMs, this.#triedMs)
     }
     this.failed = carrier
     if (!this.#isTogether(carrier, error)) this.#failures++
     const mayHelp = refusal === undefined ? unsent || error.reason === 'session-lost' : !FINAL.has(refusal)
+    // An instance remembers only exchanges whose method is not safe.
+    if (mayRun && isSafe(request.method)) return false
     return mayHelp && this.leftMs > 0 && this.#failures < MAX_FAILURES
   }
 

@@ -644,6 +644,20 @@ describe('R7 nothing is forwarded twice', () => {
     expect(up.received.join('').match(/second/g)).toHaveLength(2)
   })
 
+  it.each([
+    ['/x', 'X-HTTP-Method-Override: DELETE'],
+    ['/x', 'X_HTTP_Method: DELETE'],
+    ['/x', 'X-Method.Override: DELETE'],
+    ['/x?a&_method=DELETE', 'accept: */*'],
+  ])('a GET that a service may run as another method is not sent again: %s %s', async (path, text) => {
+    const up = await upstream(dyingSecond)
+    const { address } = await service([{ name: 'all', match: {}, target: up.url, retries: { attempts: 3 } }])
+    expect(status(await get(address.port, '/'))).toBe(200)
+    const head = `GET ${path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n${text}\r\n\r\n`
+    expect(status(await rawCall(address.port, head))).toBe(502)
+    expect(up.received.join('').match(/GET \/x/g)).toHaveLength(1)
+  })
+
   it('a GET that breaks on a fresh connection, or after a byte of its answer, is not sent again', async () => {
     const up = await upstream((socket, _, index) => {
       if (index === 0) socket.resetAndDestroy()

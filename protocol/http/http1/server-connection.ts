@@ -29,7 +29,7 @@ import type { Handler, HeaderList, HttpRequest } from '../../exchange.ts'
 import type { ConnectionSet, ManagedConnection } from '../connection-set.ts'
 import { textBytes } from '../headers.ts'
 import { DEFAULT_HTTP_LIMITS, type HttpLimits } from '../limits.ts'
-import { isSafe } from '../methods.ts'
+import { isRepeatable } from '../methods.ts'
 import type { CorsPolicy } from '../problem.ts'
 import { BodyReader, type BodyReceiver } from './body-reader.ts'
 import { CR, LF } from './bytes.ts'
@@ -583,7 +583,7 @@ class Http1ServerConnection
     if (before - this.usedBytes >= bytes) return before - this.usedBytes
     const exchange = this.#exchange
     // It may be executed, also if only a part of it was passed on, and `overloaded` would ask its sender to repeat it.
-    const mayRun = exchange?.headSent === false && !isSafe(exchange.asked.request.method)
+    const mayRun = exchange?.headSent === false && !isRepeatable(exchange.asked.request)
     const mayAnswer = !this.#intake.parsing && exchange?.ended !== true && this.#writer.held === 0
     if (mayAnswer) this.#refuse(new SallyportError(mayRun ? 'session-lost' : 'overloaded'))
     if (this.usedBytes > 0) this.destroy('overloaded')

@@ -730,6 +730,7 @@ describe('a replay', () => {
 
   const bad: Record<string, ReplayOptions> = {
     'an unsafe method without consent': {},
+    'another method in a field': { edits: { method: 'GET', headers: { 'X-HTTP-Method': 'PUT' }, body: '' } },
     'an invalid method': { unsafe: true, edits: { method: 'A B' } },
     CONNECT: { unsafe: true, edits: { method: 'CONNECT' } },
     'a path that names another target': { unsafe: true, edits: { path: 'http://169.254.169.254/' } },

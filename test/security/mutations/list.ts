@@ -578,8 +578,8 @@ export const MUTATIONS: readonly Mutation[] = [
     edits: [
       [
         'server/edge/retry-policy.ts',
-        '!unsent && refusal === undefined && !isSafe',
-        "error.reason === 'session-lost' && !isSafe",
+        '!unsent && refusal === undefined && !isRepeatable',
+        "error.reason === 'session-lost' && !isRepeatable",
       ],
     ],
     tests: ['test/server/edge/may-have-run.test.ts'],
@@ -1093,7 +1093,9 @@ export const MUTATIONS: readonly Mutation[] = [
   },
   {
     defence: 'nothing is forwarded twice',
-    edits: [['router/upstream/exchange.ts', 'if (bodyBytes === 0 && isSafe(method)) return true', 'return true']],
+    edits: [
+      ['router/upstream/exchange.ts', 'if (bodyBytes === 0 && isRepeatable(this.#request)) return true', 'return true'],
+    ],
     tests: ROUTER,
   },
   {

@@ -4,6 +4,9 @@ import { type RefusalCode, RefusedError } from '../../../protocol/wire/exchange/
 import { RetryPolicy } from '../../../server/edge/retry-policy.ts'
 import type { Carrier } from '../../../server/registry.ts'
 
+const GET = { method: 'GET', path: '/', headers: ['accept', 'x-http-method'] }
+const POST = { ...GET, method: 'POST' }
+
 test.each<[RefusalCode, retries: boolean, rests: number]>([
   ['not-here', true, 1],
   ['draining', true, 1],
@@ -27,7 +30,7 @@ test.each<[RefusalCode, retries: boolean, rests: number]>([
       },
     }
     const policy = new RetryPolicy(picker, 'demo', 'hooks.customer.example')
-    expect([policy.mayRetry(carrier, new RefusedError(code), 'POST', false), rested]).toEqual([retries, rests])
+    expect([policy.mayRetry(carrier, new RefusedError(code), POST, false), rested]).toEqual([retries, rests])
     policy.next()
     const host = 'hooks.customer.example'
     expect(picked).toEqual([
@@ -44,13 +47,13 @@ test('R7 an unsafe request that an instance may have begun goes to it again only
   const lost = new SallyportError('session-lost')
   expect([policy.begin(), policy.leftMs]).toEqual([0, Number.POSITIVE_INFINITY])
   now += 40_000
-  expect(policy.mayRetry(carrier, lost, 'POST', false)).toBe(true)
+  expect(policy.mayRetry(carrier, lost, POST, false)).toBe(true)
   expect([policy.next(), policy.leftMs]).toEqual([carrier, 5_000])
   // What counts is the first attempt that it may have begun.
   policy.begin()
   now += 5_000
   expect([policy.next(), policy.leftMs]).toEqual([undefined, 0])
-  expect(policy.mayRetry(carrier, lost, 'POST', false)).toBe(false)
+  expect(policy.mayRetry(carrier, lost, POST, false)).toBe(false)
 })
 
 test('a safe request may be sent again at any time', () => {
@@ -59,8 +62,30 @@ test('a safe request may be sent again at any time', () => {
   const policy = new RetryPolicy({ pick: () => carrier }, 'demo', undefined, () => now)
   policy.begin()
   now += 600_000
-  expect(policy.mayRetry(carrier, new SallyportError('session-lost'), 'GET', false)).toBe(true)
+  expect(policy.mayRetry(carrier, new SallyportError('session-lost'), GET, false)).toBe(true)
   expect(policy.next()).toBe(carrier)
+})
+
+test.each([
+  ...[
+    'x-http-method-override',
+    'x-http-method',
+    'x-method-override',
+    'x_http_method_override',
+    'x.method.override',
+  ].map(name => ({ headers: ['accept', '*/*', name, 'DELETE'] })),
+  { path: '/a?b=1&_method=DELETE' },
+])('R7 a GET that may run as another method is not sent again, since no instance remembers it: %j', over => {
+  const carrier = { instance: 'one', hops: 0, usable: false } as unknown as Carrier
+  const request = { ...GET, ...over }
+  const policy = () => new RetryPolicy({ pick: () => carrier }, 'demo')
+  const lost = policy()
+  expect([lost.mayRetry(carrier, new SallyportError('session-lost'), request, false), lost.unsure]).toEqual([
+    false,
+    true,
+  ])
+  expect(policy().mayRetry(carrier, new SallyportError('session-lost'), request, true)).toBe(true)
+  expect(policy().mayRetry(carrier, new RefusedError('not-here'), request, false)).toBe(true)
 })
 
 test.each<[what: string, attempts: number, SallyportError, carrier?: Partial<Carrier>]>([
@@ -75,7 +100,7 @@ test.each<[what: string, attempts: number, SallyportError, carrier?: Partial<Car
   const carrier = { instance: 'one', hops: 0, usable: false, ...kind } as unknown as Carrier
   const policy = new RetryPolicy({ pick: () => carrier }, 'demo', undefined, () => 1_000)
   do policy.begin()
-  while (policy.mayRetry(carrier, error, 'GET', false))
+  while (policy.mayRetry(carrier, error, GET, false))
   expect(policy.attempts).toBe(most)
 })
 
@@ -85,7 +110,7 @@ test('sessions of different instances are lost for different reasons', () => {
   const fails = () => {
     policy.begin()
     const carrier = { instance: `${instances++}`, hops: 0, usable: false } as unknown as Carrier
-    return policy.mayRetry(carrier, new SallyportError('session-lost'), 'GET', false)
+    return policy.mayRetry(carrier, new SallyportError('session-lost'), GET, false)
   }
   while (fails());
   expect(policy.attempts).toBe(4)
