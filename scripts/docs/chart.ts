@@ -169,6 +169,10 @@ export const VALUES: Readonly<Record<string, Value>> = {
     ),
     'inbox.volume.storageClass': text('', "Storage class. Empty for the cluster's default."),
     'inbox.postgresql.secret': value(TEXT, 'sallyport-inbox', 'Secret with `url`, `password` and `ca.pem`.'),
+    'inbox.postgresql.ca': flag(
+      true,
+      'The Secret has the authority of PostgreSQL (`ca.pem`). `false` for a public one, or for `?sslmode=disable`.',
+    ),
     'inbox.postgresql.port': value(PORT, 5432, 'Port of PostgreSQL.'),
     'inbox.postgresql.cidrs': some(
       TEXT,

@@ -381,6 +381,16 @@ describe.each(['helm', 'helm3'] as const)('%s', name => {
       expect(fetched).not.toContain('SALLYPORT_AUTH_JWKS_FILE')
     })
 
+    test('an inbox in PostgreSQL needs no authority of its own', () => {
+      const texts = [true, false].map(ca => {
+        const inbox = { kind: 'postgresql', postgresql: { ca } }
+        return render(name, { server: { ...SERVER, inbox } })
+      })
+      for (const part of ['SALLYPORT_INBOX_TLS_CA', 'ca.pem'])
+        expect(texts.map(text => text.includes(part))).toEqual([true, false])
+      expect(texts[1]).toContain('SALLYPORT_INBOX_PASSWORD_FILE')
+    })
+
     test('servers may reach each URL in their settings, at its port', () => {
       const settings: Settings = COMPONENTS.server
       // What callers use is not fetched.
