@@ -238,6 +238,7 @@ function compileAllow(
   const allowed = new Map<string, ReadonlySet<string>>()
   let callers: CompiledRoute['callers']
   if (names.includes('callers')) report(['match', 'path'], '{callers} cannot be a capture: allow.callers are addresses')
+  if (route.allow && Object.keys(route.allow).length === 0) report(['allow'], 'is empty: it would allow all')
   for (const [name, values] of Object.entries(route.allow ?? {})) {
     if (values === undefined) report(['allow', name], 'must be a list: undefined would allow all')
     else if (values.some(value => value.includes('*'))) report(['allow', name], NO_PATTERNS)

@@ -43,7 +43,7 @@ export interface Route {
   cors?: CorsPolicy | undefined
   /**
    * `callers`: CIDRs that may call. Default: all; an empty list allows none. Every other key is a capture of the path, with
-   * the list of its allowed values; an empty list allows none.
+   * the list of its allowed values; an empty list allows none. An empty object is refused.
    */
   allow?: Record<string, string[] | undefined> | undefined
   /** Takes only signed webhooks. Anything else gets 401, and the target never receives it in full. */

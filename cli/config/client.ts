@@ -21,7 +21,7 @@ export const clientSettings = {
   ),
   ca: optional(
     kinds.list(kinds.file),
-    'Authorities (PEM) to trust besides those of the system. Reloaded when the file changes.',
+    'Authorities (PEM) to trust besides those of the system. Empty: none. Reloaded when the file changes.',
   ),
   'ca-only': setting(kinds.toggle, 'false', 'Trusts only the authorities of `--ca`.'),
   'tls.cert': optional(

@@ -27,7 +27,7 @@ function property(settings: Settings, name: string): Schema {
   const own = settings[name]
   const hasInside = Object.keys(settings).some(candidate => candidate.startsWith(`${name}.`))
   if (!hasInside) return value(own!)
-  const inside = mapping(settings, `${name}.`)
+  const inside: Schema = { ...mapping(settings, `${name}.`), minProperties: 1 }
   if (!own) return inside
   const properties = { name: value(own), ...(inside.properties as Schema) }
   return { anyOf: [value(own), { ...inside, properties }] }

@@ -181,7 +181,7 @@ export function checkClientConfig(config: ClientConfig, places: Places = new Map
   demand(tokens.length === 1, `--token.file and --token.command cannot be used together${given(tokens, places)}`)
   checkPair(config['tls.cert'], config['tls.key'], 'tls')
   const isEncrypted = servers.some(server => /^wss:/i.test(server))
-  demandEncrypted(isEncrypted, 'ca', config, '--server wss://...')
+  demandEncrypted(isEncrypted, 'ca', config, `--server wss://...${given(['ca'], places)}`)
   demand(!config['ca-only'] || (config.ca?.length ?? 0) > 0, '--ca-only needs --ca: no certificate would be trusted')
   const targets = (['target', 'routes', 'preset'] as const).filter(name => config[name] !== undefined)
   checkTarget(targets, '--target, --routes or --preset gitops-runtime', places)
@@ -255,10 +255,10 @@ function checkAdminPort(
 function demandEncrypted<N extends string>(
   isEncrypted: boolean,
   name: N,
-  config: { readonly [name in N]: unknown },
+  config: { readonly [name in N]: string | readonly string[] | undefined },
   needed: string,
 ): void {
-  demand(isEncrypted || config[name] === undefined, `--${name} needs ${needed}`)
+  demand(isEncrypted || !config[name]?.length, `--${name} needs ${needed}`)
 }
 
 function demand(condition: boolean, message: string): void {

@@ -49,6 +49,8 @@ export async function readConfigFile(path: string, settings: Settings): Promise<
     const name = prefix !== '' && own === 'name' && isSetting(prefix) ? prefix : join(prefix, own)
     if (yaml.isMap(value)) {
       if (!isPrefix(name)) throw configurationError(`${where}: ${isSetting(name) ? noMapping(name) : unknownKey(name)}`)
+      // It would set nothing, although it says otherwise: `allow: {}` would allow all.
+      if (value.items.length === 0) throw configurationError(`${where}: ${needsMapping(name)}`)
       walk(value as YAMLMap<Node, Node | null>, name)
       return
     }

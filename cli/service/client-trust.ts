@@ -13,7 +13,7 @@ type ClientTrust = Pick<ClientOptions, 'ca'> & { readonly tls: TlsPair | undefin
 export async function loadTrust(config: ClientConfig): Promise<ClientTrust> {
   const files = tlsFiles(config['tls.cert'], config['tls.key'])
   return {
-    ca: config.ca && (await Promise.all(config.ca.map(file => readPem({ file }, 'authority')))),
+    ca: config.ca?.length ? await Promise.all(config.ca.map(file => readPem({ file }, 'authority'))) : undefined,
     tls: files && (await loadTls(files)),
   }
 }

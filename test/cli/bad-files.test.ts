@@ -377,6 +377,10 @@ describe('client and router', () => {
     expect((await sallyport(['config', 'validate', 'client', ...flags, '--ca-only'])).code).toBe(0)
   })
 
+  test.each(['wss://a.example', 'ws://127.0.0.1:1'])('an empty list of authorities is none: %s', async server => {
+    expect(await validate('client', { ...CLIENT(), server, ca: '' })).toMatchObject({ code: 0 })
+  })
+
   test('a key file that a client would create is not created', async () => {
     const { code, notes } = await validate('client', { ...CLIENT(), 'inbox.key.file': file('new-key') })
     expect([code, notes]).toEqual([0, expect.stringContaining('it does not exist yet')])

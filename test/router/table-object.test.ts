@@ -216,6 +216,7 @@ describe('a pattern, where it would stand for itself and protect nothing,', () =
     ['responseHeaders.remove', { responseHeaders: { remove: ['x-*'] } }, 'responseHeaders.remove[0]: has a "*"'],
     ['match.headers', { match: { headers: { 'x-*': '1' } } }, 'match.headers.x-*: has a "*"'],
     ['allow', { match: { path: '/{n}' }, allow: { n: ['team-*'] } }, 'allow.n: has a "*"'],
+    ['allow that is empty', { allow: {} }, 'allow: is empty: it would allow all'],
     ['allow.callers', { allow: { callers: ['10.*'] } }, 'allow.callers: has a "*"'],
     ['match.hosts', { match: { hosts: ['a.*'] } }, 'match.hosts[0]'],
     ['match.methods', { match: { methods: ['*'] } }, 'match.methods[0]'],

@@ -183,6 +183,8 @@ describe('file', () => {
     ['domain: { a: b }', 'x.yaml:1:1: domain takes a value, not a mapping'],
     ['public: yes', 'x.yaml:1:1: public contains further settings, such as public: { ... }'],
     ['public: { tls: { cert } }', 'x.yaml:1:18: public.tls.cert has no value: write public.tls.cert: ...'],
+    ['access: {}', 'x.yaml:1:1: access contains further settings, such as access: { ... }'],
+    ['access: { jwt: {} }', 'x.yaml:1:11: access.jwt contains further settings, such as access.jwt: { ... }'],
     ['? domain', 'x.yaml:1:3: domain has no value'],
     ['domain:', 'x.yaml:1:1 (domain): null is not valid'],
     ['- a', 'x.yaml:1:1: expected settings, such as "domain: ..."'],

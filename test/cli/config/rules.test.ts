@@ -167,6 +167,8 @@ describe('client', () => {
     ['routes', { ...CLIENT, target: undefined, routes: 'r.yaml' }],
     ['the preset', { ...CLIENT, target: undefined, preset: 'gitops-runtime' }],
     ['ws on loopback', { ...CLIENT, server: 'ws://127.0.0.1:1,ws://[::1]:1,ws://localhost:1' }],
+    ['no authority', { ...CLIENT, ca: '' }],
+    ['no authority over ws', { ...CLIENT, server: 'ws://127.0.0.1:1', ca: '' }],
   ])('%s', async (_, given) => {
     await expect(client(given)).resolves.toBeUndefined()
   })
@@ -196,6 +198,7 @@ describe('client', () => {
     [{ ...CLIENT, 'token.file': undefined }, 'no token: give --token.file or --token.command'],
     [{ ...CLIENT, 'token.command': 'x' }, '--token.file and --token.command cannot be used together'],
     [{ ...CLIENT, server: 'ws://127.0.0.1:1', ca: 'ca.pem' }, '--ca needs --server wss://...'],
+    [{ ...CLIENT, 'ca-only': 'true', ca: '' }, '--ca-only needs --ca: no certificate would be trusted'],
     [{ ...CLIENT, 'ca-only': 'true' }, '--ca-only needs --ca: no certificate would be trusted'],
     [
       { ...CLIENT, target: undefined },
@@ -206,6 +209,13 @@ describe('client', () => {
   ])('%j', async (given, message) => {
     await expect(client(given)).rejects.toMatchObject({ message, exitCode: 3 })
   })
+})
+
+test('authorities that nothing is checked with are named with their place', async () => {
+  const given = { ...CLIENT, server: 'ws://127.0.0.1:1', ca: 'ca.pem' }
+  const { values } = await loadConfig(COMPONENTS.client, sources(given))
+  const check = () => checkClientConfig(values, new Map([['ca', { where: 'client.yaml:3:1 (ca)' }]]))
+  expect(check).toThrow('--ca needs --server wss://...; given: client.yaml:3:1 (ca)')
 })
 
 describe('router', () => {

@@ -13,6 +13,10 @@ import { until } from '../../support/until.ts'
 const folder = mkdtempSync(join(tmpdir(), 'sallyport-trust-'))
 afterAll(() => rmSync(folder, { recursive: true }))
 
+test('an empty list of authorities is none', async () => {
+  expect(await loadTrust({ ca: [] } as unknown as ClientConfig)).toEqual({ ca: undefined, tls: undefined })
+})
+
 test('an authority that arrives while the client starts is trusted, too', async () => {
   const file = join(folder, 'ca.pem')
   const [first, next] = [await createAuthority(), await createAuthority()]
