@@ -40,13 +40,16 @@ export function senderId(headers: HeaderList): { readonly id: string; readonly d
 /**
  * The fields that prove who has sent a webhook. If another one with the same id has others, one of the two may be forged, and is refused once
  * it is delivered. A signature that covers the time tells a retry from a forgery only once it is verified, so until then it counts as well.
+ * After that, a mark takes its place, which no field is equal to: a forgery may have none of these fields.
  */
 export function proofsOf(headers: HeaderList, { signature }: Pick<Rule, 'signature'>, isVerified: boolean): string[] {
   const proofs: string[] = []
   for (let i = 0; i < headers.length; i += 2) {
     const name = headers[i]!
-    const isProof = name === signature || SIGNED.has(name) || (!isVerified && TIMESTAMPED.has(name))
+    const isTimed = TIMESTAMPED.has(name)
+    const isProof = name === signature || SIGNED.has(name) || (!isVerified && isTimed)
     if (isProof) proofs.push(`${name}:${headers[i + 1]!}`)
+    else if (isTimed) proofs.push('verified')
   }
   return proofs.sort()
 }

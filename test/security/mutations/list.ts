@@ -72,7 +72,12 @@ export const MUTATIONS: readonly Mutation[] = [
   },
   {
     defence: 'a webhook that nobody has verified takes the place of no other',
-    edits: [['server/inbox/identity.ts', '(!isVerified && TIMESTAMPED.has(name))', 'false']],
+    edits: [['server/inbox/identity.ts', '(!isVerified && isTimed)', 'false']],
+    tests: DUPLICATES,
+  },
+  {
+    defence: 'a webhook that the edge has verified is no duplicate of one without a signature',
+    edits: [['server/inbox/identity.ts', 'else if (isTimed)', 'else if (false)']],
     tests: DUPLICATES,
   },
   // Edge, HTTP/1.1

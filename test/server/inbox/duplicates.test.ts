@@ -87,6 +87,19 @@ describe.each(['sqlite', 'postgres'] as const)('%s', name => {
     },
   )
 
+  test.runIf(run).each(NAMES.flatMap(scheme => [[scheme, 'none'] as const, [scheme, 'its id'] as const]))(
+    'I5: %s: one that the edge has verified is no duplicate of one that has %s of its fields, and that nobody has verified',
+    async (scheme, which) => {
+      const client = await paused(ruleOf(scheme))
+      const id = signed(scheme, 'ours')['webhook-id']
+      expect(await statusOf(which === 'its id' && id !== undefined ? { 'webhook-id': id } : {})).toBe('stored')
+      await leave(ground.server, client)
+      await ground.connect([{ ...ruleOf(scheme), verify: verifyOf(scheme) }])
+      expect(await statusOf(signed(scheme, 'ours'))).toBe('stored')
+      expect(await statusOf(signed(scheme, 'ours', 9))).toBe('duplicate')
+    },
+  )
+
   test.runIf(run).each([
     ['x-github-delivery', 'x-hub-signature-256'],
     ['x-forgejo-delivery', 'x-forgejo-signature'],
