@@ -57,7 +57,7 @@ export function compileTable(table: RouteTable): CompiledTable {
   return {
     routes,
     isGuarded: routes.some(isGuarded),
-    guardedInPart: guardedInPart(routes),
+    guardedInPart: guardedInPart(routes, resolve),
     ...growTrie(routes),
     resolve,
     inbox,

@@ -2,10 +2,12 @@
  * A second path in a field of a request (`isPathName`): WebDAV copies to `Destination`, S3 from `x-amz-copy-source`. Only the service knows
  * what it reads there, and what lies below it. So where rules guard a part of a service, no such request reaches it (security statement R3).
  */
+import { withBrackets } from '../protocol/base/host-port.ts'
 import type { HttpRequest } from '../protocol/exchange.ts'
 import { hasTwin, isPathName } from '../protocol/http/headers.ts'
 import type { CompiledRoute } from './compiled.ts'
 import { isGuarded } from './match.ts'
+import { captureNames } from './target.ts'
 
 /** Of the fields that the upstream gets. */
 export function hasSecondPath({ headers }: HttpRequest, { requestRules }: CompiledRoute): boolean {
@@ -16,45 +18,82 @@ export function hasSecondPath({ headers }: HttpRequest, { requestRules }: Compil
   return false
 }
 
-/** Routes whose callers may not have all that their service holds: another route to it demands something, or they allow only some names. */
-export function guardedInPart(routes: readonly CompiledRoute[]): Set<CompiledRoute> {
-  const guards = new Map<string, Set<CompiledRoute>>()
+/**
+ * Routes whose callers may not have all that their service holds: something else is demanded of callers for another part of it, or the route
+ * itself allows only some names in paths. Equal demands are one.
+ */
+export function guardedInPart(
+  routes: readonly CompiledRoute[],
+  resolve: ReadonlyMap<string, string>,
+): Set<CompiledRoute> {
+  const demands = new Map<string, Set<string>>()
   for (const guard of routes.filter(isGuarded)) {
-    // An answer keeps requests from the services that would get them without it.
-    const guarded = guard.answer === undefined ? [guard] : routes.filter(route => leadsTo(route, guard))
-    for (const service of guarded.map(serviceOf)) guards.set(service, (guards.get(service) ?? new Set()).add(guard))
+    const guarded = guard.answer === undefined ? [guard] : routes.filter(route => keepsFrom(guard, route))
+    for (const service of guarded.flatMap(route => servicesOf(route, resolve))) {
+      const its = demands.get(service)
+      if (its === undefined) demands.set(service, new Set([demandOf(guard)]))
+      // Two are as good as all.
+      else if (its.size < 2) its.add(demandOf(guard))
+    }
   }
-  const patterns = [...guards.keys()].filter(service => service.includes('*'))
+  const all = [...demands].map(([service, its]) => ({ ends: endsOf(service), its }))
+  const patterns = all.filter(({ ends: [start, end] }) => start !== end)
   const isGuardedBeside = (route: CompiledRoute) => {
-    const own = serviceOf(route)
-    const services = own.includes('*') ? [...guards.keys()] : [own, ...patterns]
-    return services.some(service => {
-      const its = guards.get(service)
-      return its !== undefined && its.size > Number(its.has(route)) && mayBeOne(service, own)
+    const own = demandOf(route)
+    const hasOther = (its: Set<string> | undefined) => its !== undefined && (its.size > 1 || !its.has(own))
+    return servicesOf(route, resolve).some(service => {
+      const ends = endsOf(service)
+      const others = ends[0] === ends[1] ? patterns : all
+      return hasOther(demands.get(service)) || others.some(other => hasOther(other.its) && mayBeOne(ends, other.ends))
     })
   }
-  return new Set(routes.filter(route => route.allowed.size > 0 || isGuardedBeside(route)))
+  return new Set(routes.filter(route => allowsSomePaths(route) || isGuardedBeside(route)))
 }
 
-/** Whether a path that both match can exist, and the second is at least as long. */
-function leadsTo({ segments, answer }: CompiledRoute, to: CompiledRoute): boolean {
-  if (answer !== undefined || segments.length > to.segments.length) return false
-  return segments.every((one, i) => one === undefined || to.segments[i] === undefined || one === to.segments[i])
+/** Names that are in the target, too, choose a service, and no path of it. */
+function allowsSomePaths({ allowed, template }: CompiledRoute): boolean {
+  const inTarget = template === undefined ? [] : captureNames(template)
+  return [...allowed.keys()].some(name => !inTarget.includes(name))
 }
 
-/** Its host and port, with `*` for what the caller chooses. */
-function serviceOf({ target, template }: CompiledRoute): string {
-  if (target !== undefined) return `${target.dialHost.replace(/\.$/, '')}:${target.dialPort}`
-  if (template === undefined) return ''
-  return `${template.parts[0]!.toLowerCase()}*${template.parts.at(-1)!.toLowerCase()}:${template.port}`
+function demandOf({ route: { allow, verify, answer } }: CompiledRoute): string {
+  return JSON.stringify([allow, verify, answer !== undefined])
 }
 
-function mayBeOne(service: string, other: string): boolean {
-  const [start, end = start] = service.split('*') as [string, string?]
-  const [otherStart, otherEnd = otherStart] = other.split('*') as [string, string?]
-  return overlaps(start, otherStart, 'startsWith') && overlaps(end, otherEnd, 'endsWith')
+/** Whether an answer refuses what would reach the route's service without it. */
+function keepsFrom(guard: CompiledRoute, route: CompiledRoute): boolean {
+  const [to, from] = [guard.segments, route.segments]
+  if (guard.answer!.status < 400 || route.answer !== undefined || from.length > to.length) return false
+  const [hosts, others] = [guard.route.match.hosts, route.route.match.hosts]
+  const isShared = (host: string) => host.includes('*') || others!.some(one => one === host || one.includes('*'))
+  if (hosts && others && !hosts.some(isShared)) return false
+  return from.every((one, i) => one === undefined || to[i] === undefined || one === to[i])
 }
 
-function overlaps(one: string, other: string, how: 'startsWith' | 'endsWith'): boolean {
-  return one[how](other) || other[how](one)
+/** Host and port, as written and as dialled, with `*` for what the caller chooses. */
+function servicesOf({ target, template }: CompiledRoute, resolve: ReadonlyMap<string, string>): string[] {
+  if (target !== undefined) {
+    const dialled = `${withBrackets(target.dialHost)}:${target.dialPort}`
+    return [...new Set([`${withBrackets(target.host)}:${target.port}`, dialled].map(withoutDot))]
+  }
+  if (template === undefined) return []
+  const pattern = withoutDot(`${template.parts[0]!}*${template.parts.at(-1)!}:${template.port}`.toLowerCase())
+  const resolved = [...resolve].filter(([name]) => mayBeOne(endsOf(pattern), endsOf(withoutDot(name))))
+  return [pattern, ...resolved.map(([, address]) => address)]
+}
+
+function withoutDot(service: string): string {
+  return service.replace(/\.(?=:[0-9]+$)/, '')
+}
+
+type Ends = readonly [start: string, end: string]
+
+function endsOf(service: string): Ends {
+  const star = service.indexOf('*')
+  return star === -1 ? [service, service] : [service.slice(0, star), service.slice(star + 1)]
+}
+
+function mayBeOne([start, end]: Ends, [otherStart, otherEnd]: Ends): boolean {
+  const ends = end.endsWith(otherEnd) || otherEnd.endsWith(end)
+  return ends && (start.startsWith(otherStart) || otherStart.startsWith(start))
 }

@@ -397,6 +397,40 @@ describe('R3 a second path, in a field', () => {
       ],
     ],
     [
+      'a page of another host',
+      200,
+      up => [
+        { ...all(up), match: { hosts: ['a.example'] } },
+        { name: 'x', match: { hosts: ['b.example'], path: '/private' }, answer: { status: 403 } },
+      ],
+    ],
+    [
+      'nothing, since a page answers',
+      200,
+      up => [all(up), { name: 'x', match: { path: '/healthz' }, answer: { body: 'ok' } }],
+    ],
+    [
+      'all of it, on two routes alike',
+      200,
+      up => [
+        { ...all(up), allow: { callers: ['127.0.0.1'] } },
+        { name: 'x', match: secret, target: up, allow: { callers: ['127.0.0.1'] } },
+      ],
+    ],
+    [
+      'a part, under another spelling',
+      400,
+      up => [
+        all(`http://x.localdomain:${port(up)}`),
+        {
+          name: 'x',
+          match: { path: '/of/{name}' },
+          target: `http://{name}.LOCALDOMAIN.:${port(up)}`,
+          allow: { callers: [] },
+        },
+      ],
+    ],
+    [
       'by the names that its own route allows',
       400,
       up => [{ ...all(up), match: { path: '/{name}' }, allow: { name: ['pub'] } }],
