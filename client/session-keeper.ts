@@ -41,8 +41,13 @@ export type SessionListener = Pick<SessionOwner, 'onWelcome' | 'onReady' | 'onLe
 
 /** The outcome of one dial and its session. */
 type Outcome =
-  /** `refused`: by the server, or the credentials by a proxy. */
-  | { readonly kind: 'failed'; readonly reason: string; readonly refused: boolean; readonly silent: boolean }
+  | {
+      readonly kind: 'failed'
+      readonly reason: string
+      readonly refused: boolean
+      readonly silent: boolean
+      readonly wrongLogin?: boolean
+    }
   | { readonly kind: 'lost'; readonly reason: string; readonly livedMs: number }
   /** The server asked us to leave, after a delay. The old session lives on until the server says `bye`. */
   | { readonly kind: 'replace'; readonly waitMs: number }
@@ -90,6 +95,8 @@ export class SessionKeeper {
   #served = false
   /** Whether it waits for a person or a new token rather than for the network. */
   #refused = false
+  /** Whether it waits since a proxy refused its credentials. Another network may have another proxy. */
+  #wrongLogin = false
   #wake: (() => void) | undefined
   /** Shortens the current wait to at most this many milliseconds. */
   #hurry: ((ms: number) => void) | undefined
@@ -150,9 +157,11 @@ export class SessionKeeper {
   }
 
   #waitFor(outcome: Extract<Outcome, { kind: 'failed' | 'lost' }>): number {
-    this.#refused = outcome.kind === 'failed' && outcome.refused
+    const { refused = false, wrongLogin = false } = outcome.kind === 'failed' ? outcome : {}
+    this.#refused = refused
+    this.#wrongLogin = wrongLogin
     if (outcome.kind === 'lost') return this.#backoff.lost(outcome.livedMs)
-    if (outcome.refused) return this.#backoff.refused()
+    if (refused || wrongLogin) return this.#backoff.refused()
     return outcome.silent && this.#served ? this.#backoff.silent() : this.#backoff.failed()
   }
 
@@ -188,7 +197,7 @@ export class SessionKeeper {
     const reason = messageOf(error)
     const { refused, silent = false, wrongLogin = false } = error instanceof Unreachable ? error : {}
     if (refused !== undefined) this.#owner.onRefused(this.index, reason, refused.status, refused.requestId)
-    return { kind: 'failed', reason, refused: refused !== undefined || wrongLogin, silent }
+    return { kind: 'failed', reason, refused: refused !== undefined, wrongLogin, silent }
   }
 
   /** Resolves when the session has ended, or another should be opened beside it. */
@@ -350,7 +359,7 @@ export class SessionKeeper {
   /** The session that we were asked to leave has ended, and we have no other. The server may be restarting, so we retry soon. */
   #serverGone({ livedMs }: ClientSession): void {
     const inMs = this.#backoff.gone(livedMs)
-    if (!this.#refused) this.#hurry?.(inMs)
+    if (!this.#refused && !this.#wrongLogin) this.#hurry?.(inMs)
   }
 
   /** Bounds the sessions that we keep if we leave again and again, such as for a server that asks us to, but none ends. */

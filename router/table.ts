@@ -162,7 +162,7 @@ export interface RouteRetries {
   attempts?: number | undefined
   /**
    * Set it if the target honours `Idempotency-Key`. A request with one such field then counts as safe, with a body of up to 64 KiB. An empty
-   * key, or one with white space, `,` or `;`, does not count: services may read it as none, or as several.
+   * key, `0`, or one with white space, `,` or `;`, does not count: services may read it as none, or as several.
    */
   idempotencyKey?: boolean | undefined
 }

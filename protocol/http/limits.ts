@@ -69,8 +69,9 @@ export const HTTP_LIMITS = {
   expectMs: {
     kind: 'duration',
     default: '1s',
-    zero: 'only the handler sends the 100',
-    about: 'A caller that sent `Expect: 100-continue` gets its 100 after this time at the latest.',
+    zero: 'the listener itself sends none',
+    about:
+      'A caller that sent `Expect: 100-continue` gets its 100 after this time at the latest. Whatever is set here, a router sends one if its target has not answered within 1 s, and a target function or an attached server at once.',
   },
   halfCloseMs: {
     kind: 'duration',

@@ -36,8 +36,8 @@ export function upstreamHeaders(
   return headers
 }
 
-/** A key as senders make them, maybe as a structured string. Services take an empty one for none. */
-const KEY = /^("?)[!#-+\--:<-~]+\1$/
+/** A key as senders make them, maybe as a structured string. Services take an empty one for none, and those in PHP or Perl also `0`. */
+const KEY = /^("?)(?!0\1$)[!#-+\--:<-~]+\1$/
 
 /** Whether these fields for the upstream have one `Idempotency-Key` that every service takes for a key, and for the same one. */
 export function hasIdempotencyKey(headers: HeaderList): boolean {

@@ -1,8 +1,9 @@
-/** What a connection does if a session cannot even be created, which no server can bring about. */
+/** What a connection does if a session cannot even be created, which no server can bring about, and while it waits. */
 import { EventEmitter } from 'node:events'
 import { afterEach, expect, it } from 'vitest'
 import { Backoff } from '../../client/dial/backoff.ts'
 import type { Dialled } from '../../client/dial/dial.ts'
+import { Unreachable } from '../../client/dial/dialler.ts'
 import type { ClientSession } from '../../client/session.ts'
 import { SessionKeeper, type SessionKeeperOwner } from '../../client/session-keeper.ts'
 import { logGuard } from '../../protocol/base/guard.ts'
@@ -51,4 +52,38 @@ it.each([
   void keeper.run()
   await until(() => sessions.has(index + 1) && keeper.current === sessions.get(index + 1))
   expect(ended).toEqual([index])
+})
+
+const REFUSED = { status: 401, requestId: undefined }
+
+it.each([
+  ['a server that refused it', { refused: REFUSED }, true, false],
+  ['a proxy that refused its credentials', { wrongLogin: true }, true, true],
+  ['anything else', {}, false, true],
+])('after %s, it waits long (%o: %s), and a changed network ends the wait: %s', async (_, why, isSlow, isEnded) => {
+  let dials = 0
+  const waits: number[] = []
+  const owner: Partial<SessionKeeperOwner> = {
+    signal: stop.signal,
+    guard: logGuard(noLogger, 'failed'),
+    logger: noLogger,
+    machines: 1,
+    dial: async () => {
+      dials++
+      throw new Unreachable('no', why)
+    },
+    onRefused: () => {},
+    onReconnecting: (_connection, waitMs) => waits.push(waitMs),
+  }
+  const limits = { firstMs: 4000, refusedMs: 20_000 }
+  const keeper = new SessionKeeper(0, owner as SessionKeeperOwner, new Backoff(limits, () => 0.9))
+  void keeper.run()
+  await until(() => waits.length === 1)
+  expect(waits[0]! > 5000).toBe(isSlow)
+  await new Promise(setImmediate)
+  keeper.networkChanged()
+  await new Promise(setImmediate)
+  expect(dials).toBe(isEnded ? 2 : 1)
+  if (!isEnded) keeper.retry()
+  await until(() => dials === 2)
 })
