@@ -6,12 +6,14 @@ import {
   existsSync,
   fsyncSync,
   openSync,
+  readlinkSync,
+  realpathSync,
   renameSync,
   rmSync,
   statfsSync,
   statSync,
 } from 'node:fs'
-import { dirname } from 'node:path'
+import { dirname, isAbsolute } from 'node:path'
 import { DatabaseSync, type SQLInputValue, type StatementSync } from 'node:sqlite'
 import { COLUMNS, SETTABLE } from './columns.ts'
 import {
@@ -88,8 +90,9 @@ export function openFile(path: string, minFreeBytes: number): { file: SqliteFile
   } catch (error) {
     if (!isDamage(error)) throw error
   }
-  const setAside = nameAside(path)
-  for (const end of ['', '-wal', '-shm']) if (existsSync(path + end)) renameSync(path + end, setAside + end)
+  const real = realpathSync(path)
+  const setAside = nameAside(real)
+  for (const end of ['', '-wal', '-shm']) if (existsSync(real + end)) renameSync(real + end, setAside + end)
   return { file: new SqliteFile(path, minFreeBytes), setAside }
 }
 
@@ -100,14 +103,17 @@ function identityOf(path: string): string | undefined {
 
 /**
  * Creates the file so that nobody else can read it. One that exists must not be opened: closing it would release the locks that another
- * server in this process has on it.
+ * server in this process has on it. If it is a link to nothing, `wx` fails, and the file behind it is created.
  */
 function makePrivate(path: string): void {
   try {
     closeSync(openSync(path, 'wx', 0o600))
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error
-    accessSync(path, constants.R_OK | constants.W_OK)
+    if (identityOf(path) === undefined) {
+      const target = readlinkSync(path)
+      makePrivate(isAbsolute(target) ? target : `${dirname(path)}/${target}`)
+    } else accessSync(path, constants.R_OK | constants.W_OK)
   }
 }
 
@@ -124,6 +130,8 @@ function nameAside(path: string): string {
 export class SqliteFile {
   readonly #database: DatabaseSync
   readonly #path: string
+  /** Where it is if `path` is a link. SQLite has the log there. */
+  readonly #real: string
   readonly #folder: string
   /** Device and inode of the file and of its log, to notice if they are replaced. */
   readonly #identity: string | undefined
@@ -133,14 +141,15 @@ export class SqliteFile {
 
   constructor(path: string, minFreeBytes: number) {
     this.#path = path
-    this.#folder = dirname(path)
     this.#minFreeBytes = minFreeBytes
     makePrivate(path)
+    this.#real = realpathSync(path)
+    this.#folder = dirname(this.#real)
     this.#database = new DatabaseSync(path)
     this.#identity = identityOf(path)
     try {
       this.#prepare(path)
-      this.#log = identityOf(`${path}-wal`)
+      this.#log = identityOf(`${this.#real}-wal`)
     } catch (error) {
       this.#database.close()
       throw error
@@ -206,12 +215,12 @@ export class SqliteFile {
 
   /** The same for its write-ahead log, whose content goes into the file when the file is closed. */
   isLogGone(): boolean {
-    return identityOf(`${this.#path}-wal`) !== this.#log
+    return identityOf(`${this.#real}-wal`) !== this.#log
   }
 
   /** Saves a copy of the deleted file next to its old path, and returns the copy's name. */
   rescue(): string {
-    const copy = nameAside(this.#path)
+    const copy = nameAside(this.#real)
     closeSync(openSync(copy, 'wx', 0o600))
     try {
       this.#run('VACUUM INTO ?', copy)
@@ -222,7 +231,7 @@ export class SqliteFile {
       for (const end of ['', '-journal']) rmSync(copy + end, { force: true })
       throw error
     }
-    const log = `${this.#path}-wal`
+    const log = `${this.#real}-wal`
     // SQLite would take it for the log of the new file. Its content is in the copy.
     if (identityOf(log) === this.#log) rmSync(log, { force: true })
     return copy

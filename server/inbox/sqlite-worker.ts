@@ -8,14 +8,18 @@ import type { Change } from './store.ts'
 const { path, minFreeBytes } = workerData as WorkerSettings
 const port = parentPort!
 let file: SqliteFile | undefined
+/** The copy of a deleted file, until a file is open again. */
+let rescued: string | undefined
 
 function answer(question: Question): unknown {
   switch (question.ask) {
     case 'open': {
-      const rescued = leave()
+      rescued = leave() ?? rescued
       const opened = openFile(path, minFreeBytes)
       file = opened.file
-      return { contents: file.contents(), setAside: opened.setAside ?? rescued }
+      const setAside = opened.setAside ?? rescued
+      rescued = undefined
+      return { contents: file.contents(), setAside }
     }
     case 'apply':
       return apply(file!, question.changes)
@@ -39,10 +43,10 @@ function answer(question: Question): unknown {
 
 /** Closes the file. If it was deleted, saves a copy first and returns its name. */
 function leave(): string | undefined {
-  const rescued = file?.isGone() === true ? file.rescue() : undefined
+  const copy = file?.isGone() === true ? file.rescue() : undefined
   file?.close()
   file = undefined
-  return rescued
+  return copy
 }
 
 /** Throws if writes would be lost when this process ends. The file is then opened again. */

@@ -9,6 +9,7 @@ import {
   mkdtempSync,
   readdirSync,
   readFileSync,
+  realpathSync,
   renameSync,
   rmSync,
   statSync,
@@ -266,10 +267,57 @@ test.each([
   expect(stderr).toContain('database is locked')
 })
 
-test('a file that begins as a link to nothing: the start fails, and nothing is created that others can read', async () => {
-  symlinkSync(join(folder, 'none.db'), path)
-  await expect(start()).rejects.toThrow('ENOENT')
-  expect(readdirSync(folder)).toEqual(['inbox.db'])
+test.each(['data/real.db', 'data/../data/real.db', 'second.db'])(
+  'a link to %s: the file behind it is created, also after it was deleted, and its copy is beside it',
+  async target => {
+    mkdirSync(join(folder, 'data'))
+    symlinkSync(join(folder, 'data', 'real.db'), join(folder, 'second.db'))
+    symlinkSync(target, path)
+    const store = await start()
+    const real = join(folder, 'data', 'real.db')
+    expect(statSync(real).mode & 0o077).toBe(0)
+    await append(store, message('a'))
+    rmSync(real)
+    await expect(append(store, message('b'))).rejects.toMatchObject({ kind: 'away' })
+    await until(() => store.stats().open)
+    await append(store, message('c'))
+    expect((await store.next('demo', 'l', 9)).map(({ id }) => id)).toEqual(['c'])
+    expect(statSync(real).mode & 0o077).toBe(0)
+    const { setAside } = store.stats()
+    expect(setAside).toContain(`${realpathSync(real)}.damaged-`)
+    const copy = await start(setAside)
+    expect((await copy.next('demo', 'l', 9)).map(({ id }) => id)).toEqual(['a'])
+  },
+)
+
+test('a log that is deleted behind a link is noticed as well', async () => {
+  const real = join(folder, 'real.db')
+  symlinkSync(real, path)
+  const store = await start()
+  await append(store, message('a'))
+  rmSync(`${real}-wal`)
+  await expect(append(store, message('b'))).rejects.toMatchObject({ kind: 'away' })
+})
+
+test('a link to itself: the start fails', async () => {
+  symlinkSync(path, path)
+  await expect(start()).rejects.toThrow('ELOOP')
+})
+
+test('a deleted file whose folder is away for a while: the copy is still named', async () => {
+  const data = join(folder, 'data')
+  mkdirSync(data)
+  symlinkSync(join(data, 'real.db'), path)
+  const store = await start()
+  await append(store, message('a'))
+  rmSync(path)
+  symlinkSync(join(folder, 'none', 'real.db'), path)
+  await expect(append(store, message('b'))).rejects.toMatchObject({ kind: 'away' })
+  await until(() => readdirSync(data).some(name => name.includes('.damaged-')))
+  await expect(append(store, message('b'))).rejects.toBeInstanceOf(Error)
+  mkdirSync(join(folder, 'none'))
+  await until(() => store.stats().open)
+  expect(store.stats().setAside).toContain('.damaged-')
 })
 
 test('a disk without enough free space: full for new webhooks, while stored ones can be settled', async () => {
