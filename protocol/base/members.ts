@@ -46,8 +46,8 @@ const KINDS: Readonly<Record<string, { is: (value: unknown) => boolean; name: st
 }
 
 /**
- * Throws a TypeError that names the member that is unknown, `null` or of another type: `null` would otherwise be as good as absent, which may
- * switch off a guard that its owner meant to set. `group`: path of the object, if it is a member itself, and may be absent.
+ * Throws a TypeError that names the member that is unknown, `null`, of another type, or inherited: `null` would otherwise be as good as absent,
+ * which may switch off a guard that its owner meant to set. `group`: path of the object, if it is a member itself, and may be absent.
  */
 export function checkMembers(
   group: string,
@@ -58,6 +58,12 @@ export function checkMembers(
   if (given === undefined && group !== '') return
   if (!isRecord(given)) throw new TypeError(`${group || 'the options'} must be an object, not ${kindOf(given)}`)
   const prefix = group === '' ? '' : `${group}.`
+  for (const name of Object.keys(members)) {
+    // What a class gives is lost in a copy.
+    if (name in given && !Object.prototype.propertyIsEnumerable.call(given, name)) {
+      throw new TypeError(`${prefix}${name} must be a member of the object itself, and enumerable`)
+    }
+  }
   for (const [name, value] of Object.entries(given)) {
     if (Object.hasOwn(limits, name)) continue
     if (!Object.hasOwn(members, name)) throw unknownMember(prefix, name, { ...members, ...limits })

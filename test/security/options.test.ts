@@ -447,6 +447,19 @@ describe('C7: no member of any object of options takes', () => {
   })
 })
 
+test('C7: a member is not inherited, so that no copy of the options loses it', () => {
+  class Auth {
+    issuer = 'https://a.test'
+    audience = 'sallyport'
+    isRevoked(): boolean {
+      return true
+    }
+  }
+  expect(() => server({ auth: new Auth() as never })).toThrow('auth.isRevoked must be a member of the object itself')
+  const options = Object.create({ access: {} }) as object
+  expect(() => resolveOptions(options as never)).toThrow('access must be a member of the object itself')
+})
+
 test('C7: the members above are those of all tables', () => {
   const files = globSync('{certs,client,protocol,router,server,tracing}/**/*.ts')
   const declared = files.flatMap(file => [...readFileSync(file, 'utf8').matchAll(/^(?:export )?const \w+: Members</gm)])
