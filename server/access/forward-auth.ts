@@ -1,5 +1,5 @@
 /** Asks another service about each request. No answer in time, or one that we do not understand, means no. */
-import { request as ask } from 'undici'
+import { request as ask, type Dispatcher } from 'undici'
 import { type EndingAgent, endingAgent } from '../../protocol/base/ending-agent.ts'
 import { ignore } from '../../protocol/base/guard.ts'
 import { readAtMost } from '../../protocol/base/read-at-most.ts'
@@ -70,30 +70,40 @@ export class ForwardAuthCheck {
 
   /**
    * `sent` is the original head. Resolves to `undefined` if the request may pass, and has then added the answer's fields. A question goes
-   * on without its caller: to give it up would end its connection, whose local port the kernel then keeps for a minute.
+   * on without its caller: to give it up would end its connection, whose local port the kernel then keeps for a minute. Its turn lasts as
+   * long as the answer's body, which may hold the connection until the deadline.
    */
-  async check(request: HttpRequest, sent: HeaderList, gone: AbortSignal): Promise<Denied | undefined> {
+  check(request: HttpRequest, sent: HeaderList, gone: AbortSignal): Promise<Denied | undefined> {
     const late = AbortSignal.timeout(this.#timeoutMs)
+    const { promise, resolve, reject } = Promise.withResolvers<Denied | undefined>()
     const ask = async () => {
-      const denied = await this.#ask(request, sent, late)
-      gone.throwIfAborted()
-      return denied
+      const answer = await this.#ask(request, sent, late)
+      const denied = this.#judge(request, answer)
+      // Whoever left gets none.
+      resolve(denied.finally(() => gone.throwIfAborted()))
+      await denied.catch(ignore)
+      // Destroying it would cost the connection, and with one for each request we would run out of ports.
+      await answer.body.dump({ limit: MAX_BODY_BYTES }).catch(ignore)
     }
-    return this.#turns.run(request.caller!.address, AbortSignal.any([gone, late]), ask)
+    this.#turns.run(request.caller!.address, AbortSignal.any([gone, late]), ask).catch(reject)
+    return promise
   }
 
-  async #ask(request: HttpRequest, sent: HeaderList, signal: AbortSignal): Promise<Denied | undefined> {
+  async #ask(request: HttpRequest, sent: HeaderList, signal: AbortSignal): Promise<Dispatcher.ResponseData> {
     const options = { dispatcher: this.#ending.agent, headers: this.#headOf(request, sent), signal }
-    const { statusCode, headers, body } = await ask(this.#url, options).catch(error => {
+    const answer = await ask(this.#url, options).catch(error => {
       // The service may close an idle connection just as it gets the next question.
       if (!isClosed(error)) throw error
       return ask(this.#url, options)
     })
     // A destroyed body emits an error, and nobody else listens for it.
-    body.on('error', ignore)
+    answer.body.on('error', ignore)
+    return answer
+  }
+
+  async #judge(request: HttpRequest, answer: Dispatcher.ResponseData): Promise<Denied | undefined> {
+    const { statusCode, headers, body } = answer
     if (isNo(statusCode)) return new Denied(statusCode, toldBy(headers), await readBody(body))
-    // Destroying it would cost the connection, and with one for each request we would run out of ports.
-    void body.dump({ limit: MAX_BODY_BYTES }).catch(ignore)
     if (statusCode < 200 || statusCode >= 300) {
       throw new Error(`the service that says who may call answered ${statusCode}`)
     }

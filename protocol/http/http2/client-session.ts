@@ -7,7 +7,7 @@ import { DeadlineWatch, due, LOOK_MS, timeLeft } from '../../base/deadline-watch
 import { SallyportError, toSallyportError } from '../../base/errors.ts'
 import { discarding, endFor, guardWith } from '../../base/guard.ts'
 import { noLogger } from '../../base/log.ts'
-import { hangUp, resetSocket } from '../../base/reset-socket.ts'
+import { resetSocket } from '../../base/reset-socket.ts'
 import { TokenBucket } from '../../base/token-bucket.ts'
 import type { RequestSink, ResponseSink } from '../../exchange.ts'
 import { isAuthority, isPath } from '../headers.ts'
@@ -194,12 +194,12 @@ export class Http2ClientSession implements ExchangeOwner, ConnectionOwner {
 
   /** Ends at once. Exchanges in progress end as `upstream-broken`. */
   destroy(): void {
-    this.#end(CODE.cancel)
+    this.#end(this.#exchanges.size > 0 ? CODE.cancel : CODE.noError)
   }
 
   /**
-   * Ends without exchanges: with a reset behind our end, so that its local port is free again, as soon as the upstream has read everything.
-   * Before, the reset could drop a body.
+   * Ends without exchanges: with a reset, so that its local port is free again, as soon as the upstream has read everything. Before, the
+   * reset could drop a body.
    */
   #leave(): void {
     if (this.#connection.over || this.#leftAt !== undefined) return
@@ -299,8 +299,9 @@ export class Http2ClientSession implements ExchangeOwner, ConnectionOwner {
   ponged(): void {
     this.#pinging = false
     if (this.#leftAt === undefined) return
+    // An end of ours could be answered before a reset behind it, and would keep the port.
+    resetSocket(this.#socket)
     this.#connection.end(CODE.noError)
-    hangUp(this.#socket)
   }
 
   // Deadlines

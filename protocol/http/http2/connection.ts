@@ -451,10 +451,10 @@ export class Http2Connection implements FrameReceiver, StreamHost, Http2SenderOw
     this.sender.frame(FRAME.goaway, 0, 0, uint32(this.#lastBegun) + uint32(code))
   }
 
-  /** Nothing is open, and nothing will be. The answer says that all of it was read. */
+  /** Nothing is open, and nothing will be. The answer says that all before it was read. Many answer no ping behind GOAWAY. */
   leave(): void {
-    this.goaway(CODE.noError)
     this.#ping('sallybye')
+    this.goaway(CODE.noError)
   }
 
   /** Ends all streams, and closes our half of the connection after what was written. What arrives is dropped. */

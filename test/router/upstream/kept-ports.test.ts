@@ -235,6 +235,19 @@ describe('over HTTP/2', () => {
     await until(() => started.pool.idle === 1)
     started.connections.budget.makeRoom()
   }
+  /** As Envoy, Apache httpd and lighttpd, and as a program that answers our end quicker than a reset can follow it. */
+  const deafBehindGoaway = async (started: Started, begun: Begun) => {
+    let ended = false
+    started.upstream.onFrame = (connection, { type }) => {
+      if (type === TYPE.goaway) connection.silent = true
+    }
+    started.upstream.onEnd = () => {
+      ended = true
+    }
+    await answered(started, begun)
+    await until(() => begun.stream.connection.socket.destroyed)
+    expect(ended).toBe(false)
+  }
   const endedThere = async (started: Started, begun: Begun) => {
     started.upstream.onFrame = ({ socket }, { type }) => void (type === TYPE.goaway && socket.end())
     await silent(started, begun)
@@ -243,6 +256,7 @@ describe('over HTTP/2', () => {
     [false, 'an answered request', answered],
     [false, 'a request whose caller leaves', cancelled],
     [true, 'a program that does not say that it has read all', silent],
+    [false, 'a program that answers no ping when we leave', deafBehindGoaway],
     [false, 'a program that ends the connection when we leave', endedThere],
     [true, 'an error of its program', lost],
     [true, 'a session that ends for another', evicted],

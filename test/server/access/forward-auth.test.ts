@@ -36,8 +36,10 @@ async function serving(answer: RequestListener) {
   await once(service.listen(0, '127.0.0.1'), 'listening')
   const { port } = service.address() as AddressInfo
   const check = new ForwardAuthCheck({ url: `http://127.0.0.1:${port}/` })
-  const caller = { address: '127.0.0.1', scheme: 'http', host: '' }
-  const ask = (signal: AbortSignal) => check.check({ method: 'GET', path: '/', caller } as HttpRequest, [], signal)
+  const ask = (signal: AbortSignal, address = '127.0.0.1') => {
+    const caller = { address, scheme: 'http', host: '' }
+    return check.check({ method: 'GET', path: '/', caller, headers: [] as string[] } as HttpRequest, [], signal)
+  }
   const close = () => {
     check.close()
     service.close()
@@ -80,4 +82,23 @@ test.each([200, 500])('a service that sends the body of a %s behind the head kee
   }
   // The service has sent it a moment before we have it all.
   expect(close()).toBeLessThan(ROUNDS / 2)
+})
+
+test.each([200, 500])('one network takes half of the connections while the body of a %s is late', async status => {
+  let isLate = true
+  let asked = 0
+  const { ask, close } = await serving((_, response) => {
+    asked++
+    response.writeHead(status).flushHeaders()
+    if (!isLate) response.end()
+  })
+  const { signal } = new AbortController()
+  for (let i = 0; i < 200; i++) void ask(signal, '192.0.2.1').catch(() => {})
+  await until(() => asked >= 64)
+  isLate = false
+  const said = ask(signal, '198.51.100.1')
+  if (status === 200) expect(await said).toBe(undefined)
+  else await expect(said).rejects.toThrow('500')
+  expect(asked).toBe(65)
+  expect(close()).toBe(65)
 })
