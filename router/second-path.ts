@@ -4,18 +4,14 @@
  */
 import { withBrackets } from '../protocol/base/host-port.ts'
 import type { HttpRequest } from '../protocol/exchange.ts'
-import { hasTwin, isPathName } from '../protocol/http/headers.ts'
+import { hasTwin, hasWhere, isPathName } from '../protocol/http/headers.ts'
 import type { CompiledRoute } from './compiled.ts'
 import { isGuarded } from './match.ts'
 import { captureNames } from './target.ts'
 
 /** Of the fields that the upstream gets. */
 export function hasSecondPath({ headers }: HttpRequest, { requestRules }: CompiledRoute): boolean {
-  for (let i = 0; i < headers.length; i += 2) {
-    const name = headers[i]!
-    if (isPathName(name) && !(requestRules && hasTwin(requestRules.remove, name))) return true
-  }
-  return false
+  return hasWhere(headers, name => isPathName(name) && !(requestRules && hasTwin(requestRules.remove, name)))
 }
 
 /**
@@ -28,12 +24,13 @@ export function guardedInPart(
 ): Set<CompiledRoute> {
   const demands = new Map<string, Set<string>>()
   for (const guard of routes.filter(isGuarded)) {
+    const demand = demandOf(guard)
     const guarded = guard.answer === undefined ? [guard] : routes.filter(route => keepsFrom(guard, route))
     for (const service of guarded.flatMap(route => servicesOf(route, resolve))) {
       const its = demands.get(service)
-      if (its === undefined) demands.set(service, new Set([demandOf(guard)]))
+      if (its === undefined) demands.set(service, new Set([demand]))
       // Two are as good as all.
-      else if (its.size < 2) its.add(demandOf(guard))
+      else if (its.size < 2) its.add(demand)
     }
   }
   const all = [...demands].map(([service, its]) => ({ ends: endsOf(service), its }))
@@ -78,7 +75,8 @@ function servicesOf({ target, template }: CompiledRoute, resolve: ReadonlyMap<st
   }
   if (template === undefined) return []
   const pattern = withoutDot(`${template.parts[0]!}*${template.parts.at(-1)!}:${template.port}`.toLowerCase())
-  const resolved = [...resolve].filter(([name]) => mayBeOne(endsOf(pattern), endsOf(withoutDot(name))))
+  const ends = endsOf(pattern)
+  const resolved = [...resolve].filter(([name]) => mayBeOne(ends, endsOf(withoutDot(name))))
   return [pattern, ...resolved.map(([, address]) => address)]
 }
 

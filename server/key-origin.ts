@@ -1,5 +1,5 @@
 /** The option that says where verification keys come from, for tokens of clients as for those of callers. */
-import { checkAuthoritiesOf } from '../protocol/base/certificates.ts'
+import { checkAuthorities } from '../protocol/base/certificates.ts'
 import { checkDurations } from '../protocol/base/durations.ts'
 import { demand } from '../protocol/base/limit.ts'
 import { checkMembers, type Members } from '../protocol/base/members.ts'
@@ -15,7 +15,7 @@ export function checkKeyOrigin(group: string, origin: KeyOrigin): void {
   if ('url' in origin) {
     checkMembers(group, origin, FETCHED)
     demand(/^https:/i.test(origin.url), `${group}.url must be an https URL`)
-    checkAuthoritiesOf(true, `${group}.ca`, origin.ca, '')
+    checkAuthorities(`${group}.ca`, origin.ca)
   } else if ('file' in origin) checkMembers(group, origin, { file: 'string' })
   checkDurations(group, origin)
 }

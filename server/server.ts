@@ -73,9 +73,9 @@ export interface Server {
   stats(): ServerStats
   /**
    * Refuses tokens that `rule` covers from now on, and ends their sessions at once; `ended` is their number. A rule that names only
-   * a runtime also covers tokens that are issued later. A member that is `undefined` is refused. Resolves once the rule is written to `auth.revocations.file` and the
-   * directory. `kept` is false if there is neither, in which case the rule ends with the process. Rejects if one of them could not be
-   * written or is full; the rule is in force at this server all the same.
+   * a runtime also covers tokens that are issued later. A member that is `undefined` is refused. Resolves once the rule is written to
+   * `auth.revocations.file` and the directory. `kept` is false if there is neither, in which case the rule ends with the process. Rejects
+   * if one of them could not be written or is full; the rule is in force at this server all the same.
    */
   revoke(rule: Revocation): Promise<{ ended: number; kept: boolean }>
   /**

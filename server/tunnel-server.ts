@@ -384,7 +384,7 @@ export class TunnelServer implements Server {
   }
 
   closeSession(id: string, reason = 'closed by an operator'): boolean {
-    checkReason(reason)
+    demand(typeof reason === 'string', 'reason must be text')
     const session = this.#sessions.find(id)
     session?.end(reason, CLOSE.goingAway)
     return session !== undefined
@@ -459,15 +459,10 @@ export class TunnelServer implements Server {
   }
 }
 
+/** Checks the times first: a drain that fails half-way would leave a session that neither gets requests nor ends. */
 function drainOne(session: RuntimeSession, options: DrainOptions): void {
   const { reason = 'asked to leave', afterMs = 0, graceMs = DEFAULT_GRACE_MS } = options
-  checkReason(reason)
   checkGrace('afterMs', afterMs)
   checkGrace('afterMs + graceMs', afterMs + checkGrace('graceMs', graceMs))
   session.drain(reason, afterMs, afterMs + graceMs)
-}
-
-/** Checked before anything else: a drain that fails half-way would leave a session that neither gets requests nor ends. */
-function checkReason(reason: string): void {
-  demand(typeof reason === 'string', 'reason must be text')
 }

@@ -128,6 +128,12 @@ export function hasHeader(headers: HeaderList, name: string): boolean {
   return false
 }
 
+/** Whether there is a field with such a name. */
+export function hasWhere(headers: HeaderList, test: (name: string) => boolean): boolean {
+  for (let i = 0; i < headers.length; i += 2) if (test(headers[i]!)) return true
+  return false
+}
+
 /** Removes, in place, every field for which `remove` returns true. */
 export function removeWhere(headers: HeaderList, remove: (name: string) => boolean): void {
   let kept = 0

@@ -1,6 +1,6 @@
 /** Which methods there are, and what they guarantee. */
 import type { HeaderList } from '../exchange.ts'
-import { dashed } from './headers.ts'
+import { dashed, hasWhere } from './headers.ts'
 
 /** Where we answer for ourselves. */
 export const ALLOWED_METHODS = 'GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS'
@@ -34,9 +34,5 @@ const METHOD_QUERY = /[?&]_method=/
 /** Whether a request asks for no change, so that it may be sent again. Looks at all fields, so it is for rare cases. */
 export function isRepeatable(request: { method: string; path: string; headers: HeaderList }): boolean {
   const { method, path, headers } = request
-  return (
-    isSafe(method) &&
-    !METHOD_QUERY.test(path) &&
-    !headers.some((name, i) => i % 2 === 0 && METHOD_NAMES.has(dashed(name)))
-  )
+  return isSafe(method) && !METHOD_QUERY.test(path) && !hasWhere(headers, name => METHOD_NAMES.has(dashed(name)))
 }

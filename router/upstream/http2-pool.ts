@@ -240,10 +240,10 @@ export class Http2Pool implements Pool {
 
   /** The network of `caller`, for which a connection was opened, may use none. Others that waited for it open their own. */
   #turnAway(caller: string, refused: SallyportError, waiting: readonly Waiter[]): void {
-    const now = performance.now()
+    const [now, network] = [performance.now(), networkOf(caller)]
     for (const waiter of waiting) {
       if (waiter.gone) continue
-      if (networkOf(waiter.caller) === networkOf(caller)) waiter.done(refused, undefined)
+      if (networkOf(waiter.caller) === network) waiter.done(refused, undefined)
       else this.#wait(waiter, now)
     }
   }

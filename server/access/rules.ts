@@ -2,7 +2,7 @@
 import { SallyportError } from '../../protocol/base/errors.ts'
 import type { Logger } from '../../protocol/base/log.ts'
 import type { HeaderList, HttpRequest } from '../../protocol/exchange.ts'
-import { isPathName } from '../../protocol/http/headers.ts'
+import { hasWhere, isPathName } from '../../protocol/http/headers.ts'
 import { isUnder } from '../../protocol/http/problem.ts'
 import type { KeySource } from '../auth/key-source.ts'
 import { TokenRefused } from '../auth/refusal.ts'
@@ -48,7 +48,7 @@ export class CallerRules {
     const isListed = this.#open.some(
       open => (open.runtime === '' || open.runtime === runtime) && isUnder(open.path, path) && readsOneWay(path),
     )
-    return isListed && !headers.some((name, i) => i % 2 === 0 && isPathName(name))
+    return isListed && !hasWhere(headers, isPathName)
   }
 
   strip(fields: HeaderList): void {
