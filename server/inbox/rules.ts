@@ -115,7 +115,8 @@ function entryOf(given: InboxRule, ageLimitMs: number): Entry {
           ...{ route, mode, answerWithinMs, maxAgeMs: Math.min(maxAgeMs, ageLimitMs), lane },
           verifier: given.verify && announcedVerifier(given.verify),
           timestamps: given.timestamps === true,
-          signature: given.signature,
+          // Earlier versions name it for the edge alone.
+          signature: given.signature ?? given.verify?.header?.toLowerCase(),
         }
   const group = JSON.stringify([segments.map(segment => (isCapture(segment) ? '{}' : segment)), open, headers])
   return { hosts, segments, headers, open, group, methods: methods && new Set(methods), guarded, rule }

@@ -87,6 +87,14 @@ describe.each(['sqlite', 'postgres'] as const)('%s', name => {
     },
   )
 
+  test.runIf(run)('I5: hmac: a client of an earlier version names the field for the edge alone', async () => {
+    const { signature: _, ...rule } = ruleOf('hmac')
+    await paused({ ...rule, verify: verifyOf('hmac') })
+    const told: string[] = []
+    for (const whose of ['ours', 'ours', 'theirs'] as const) told.push(await statusOf(signed('hmac', whose)))
+    expect(told).toEqual(['stored', 'duplicate', 'stored'])
+  })
+
   test.runIf(run).each(NAMES.flatMap(scheme => [[scheme, 'none'] as const, [scheme, 'its id'] as const]))(
     'I5: %s: one that the edge has verified is no duplicate of one that has %s of its fields, and that nobody has verified',
     async (scheme, which) => {
