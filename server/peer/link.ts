@@ -3,6 +3,7 @@ import { connect, type TLSSocket } from 'node:tls'
 import { errorOf, SallyportError } from '../../protocol/base/errors.ts'
 import { endFor, guardWith } from '../../protocol/base/guard.ts'
 import { formatAddress, type HostPort } from '../../protocol/base/host-port.ts'
+import { LastProblem } from '../../protocol/base/last-problem.ts'
 import type { Logger } from '../../protocol/base/log.ts'
 import type { Session, SessionOptions } from '../../protocol/wire/yamux/session.ts'
 import type { Stream } from '../../protocol/wire/yamux/stream.ts'
@@ -78,6 +79,8 @@ export class PeerLink {
   /** What to call when the other replica has answered about a runtime. */
   readonly #askedAbout = new Map<string, () => void>()
   #pingedMs = 0
+  /** Why it was not connected the last time that it was tried. */
+  readonly #problem = new LastProblem()
 
   constructor(name: string, to: HostPort, options: LinkOptions) {
     this.name = name
@@ -142,12 +145,14 @@ export class PeerLink {
       if (isReplica(socket)) this.#begin(socket)
       else this.#failed(socket, new Error('the other end is not a replica'))
     })
+    let problem = new Error('the connection was closed')
     const failed = guard((error: NodeJS.ErrnoException) => {
       this.refused = error.code === 'ECONNREFUSED'
+      problem = error
     })
     const closed = guard(() => {
       clearTimeout(timer)
-      this.#failed(socket, new Error('the connection was closed'))
+      this.#failed(socket, problem)
     })
     socket.once('secureConnect', secured)
     socket.on('error', failed)
@@ -255,6 +260,7 @@ export class PeerLink {
     this.departed = false
     this.isPresumedDead = false
     this.#next = undefined
+    this.#problem.clear()
     // Pending questions were sent on the old connection, and can only be answered there.
     this.#forget()
     this.#sessions.add(session)
@@ -327,13 +333,21 @@ export class PeerLink {
   }
 
   #failed(socket: TLSSocket, error: Error): void {
-    if (socket === this.#next) this.#next = undefined
+    if (socket === this.#next) this.#notConnected(error)
     else if (socket === this.#socket) this.#lost(error)
     else return
     socket.on('error', () => {})
     socket.destroy()
     this.#dialLater()
     if (!this.#closed) this.#options.onChange()
+  }
+
+  /** Of a replica that stops, or is probably dead, nobody expects a connection. */
+  #notConnected(error: Error): void {
+    this.#next = undefined
+    if (this.#closed || this.departed || this.isPresumedDead || !this.#problem.isNew(error)) return
+    const { name, address } = this
+    this.#options.logger.warn({ replica: name, address, err: error }, 'cannot connect to another replica')
   }
 
   /** Does nothing if a connection is being dialled, or the link is closed. */

@@ -4,7 +4,9 @@ import type { Socket } from 'node:net'
 import type { TLSSocket, Server as TlsServer } from 'node:tls'
 import { createServer } from 'node:tls'
 import { canonicalAddress } from '../../protocol/base/address.ts'
+import { errorOf } from '../../protocol/base/errors.ts'
 import { detached, endFor, ignore, logGuard } from '../../protocol/base/guard.ts'
+import { LastProblem } from '../../protocol/base/last-problem.ts'
 import type { Logger } from '../../protocol/base/log.ts'
 import { KEEP_ALIVE } from '../../protocol/base/tcp.ts'
 import { ConnectionSet } from '../../protocol/http/connection-set.ts'
@@ -49,6 +51,8 @@ export class PeerListener {
   readonly #handshakes = new ConnectionSet(MAX_HANDSHAKES)
   readonly #pending = new PendingConnections(this.#handshakes)
   readonly #guests = new Map<Session, Guest>()
+  /** Why the last connection from an address was refused. */
+  readonly #problems = new Map<string, LastProblem>()
   #place: ListenAddress = { port: 0 }
   #opening: Promise<BoundAddress> | undefined
   #closing = false
@@ -72,11 +76,14 @@ export class PeerListener {
     this.#server.on('connection', connected)
     this.#server.on('secureConnection', secured)
     const guard = logGuard(options.logger, 'closing a refused connection failed')
-    const refused = guard((error: Error, socket: TLSSocket) => {
-      options.logger.warn({ err: error, peer: socket.remoteAddress }, 'TLS handshake of another replica failed')
+    const failed = guard((error: Error, socket: TLSSocket & { _parent?: Socket }) => {
+      // The TLS socket is destroyed and no longer knows the address. The socket below it remembers what `connected` asked.
+      const { remoteAddress } = socket._parent ?? socket
+      const cause = errorOf(socket.authorizationError ?? error)
+      this.#refused(remoteAddress, 'TLS handshake of another replica failed', cause)
       socket.destroy()
     })
-    this.#server.on('tlsClientError', refused)
+    this.#server.on('tlsClientError', failed)
   }
 
   /** An error on one connection ends only that connection. */
@@ -116,19 +123,25 @@ export class PeerListener {
     }
   }
 
+  /** Another replica tries again every second, so its log line comes once. */
+  #refused(peer: string | undefined, message: string, err?: Error): void {
+    if (this.#problems.size >= MAX_LINKS) this.#problems.clear()
+    const problem = this.#problems.get(peer ?? '') ?? new LastProblem()
+    this.#problems.set(peer ?? '', problem)
+    if (problem.isNew(err, message)) this.#options.logger.warn({ err, peer }, message)
+  }
+
   #accept(socket: TLSSocket): void {
     if (this.#closing || this.#guests.size >= MAX_LINKS) {
       socket.destroy()
       return
     }
     if (!isReplica(socket)) {
-      this.#options.logger.warn(
-        { peer: socket.remoteAddress },
-        "refused a connection: its certificate is not a replica's",
-      )
+      this.#refused(socket.remoteAddress, "refused a connection: its certificate is not a replica's")
       socket.destroy()
       return
     }
+    this.#problems.delete(socket.remoteAddress ?? '')
     socket.setNoDelay(true)
     const transport = new PeerTransport(socket)
     const session: Session = createSession(transport, {

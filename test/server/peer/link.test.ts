@@ -6,7 +6,7 @@ import { afterEach, describe, expect, test, vi } from 'vitest'
 import { createAuthority, createReplicaCertificate } from '../../../certs/index.ts'
 import { SallyportError } from '../../../protocol/base/errors.ts'
 import type { HostPort } from '../../../protocol/base/host-port.ts'
-import { noLogger } from '../../../protocol/base/log.ts'
+import { type Logger, noLogger } from '../../../protocol/base/log.ts'
 import { PendingConnections } from '../../../protocol/http/pending-connections.ts'
 import { preambleText } from '../../../protocol/wire/preamble.ts'
 import { STREAM_KIND } from '../../../protocol/wire/stream-kinds.ts'
@@ -40,7 +40,12 @@ const PREAMBLE = preambleText({
 const closing: (() => unknown)[] = []
 afterEach(async () => {
   for (const close of closing.splice(0)) await close()
+  warnings.splice(0)
 })
+
+/** The warnings of all links of a test, and what was in them. */
+const warnings: [message: string, fields: object][] = []
+const logger: Logger = { ...noLogger, warn: (fields, message) => void warnings.push([message, fields]) }
 
 function linkAt(place: HostPort, tls: () => PeerTls, firstId?: number, onUp = () => {}): PeerLink {
   const link = new PeerLink('far', place, {
@@ -48,7 +53,7 @@ function linkAt(place: HostPort, tls: () => PeerTls, firstId?: number, onUp = ()
     address: () => '127.0.0.1:1',
     tls,
     session: firstId === undefined ? {} : { firstId },
-    logger: noLogger,
+    logger,
     now: () => performance.now(),
     onStanding() {},
     onSpans() {},
@@ -161,6 +166,58 @@ describe('a link that is not up', () => {
     closing.push(() => server.close())
     const [socket] = await once(server, 'connection')
     socket.destroy()
+  })
+})
+
+describe('why a link is not up is logged once', () => {
+  const why = (message: string) => [
+    'cannot connect to another replica',
+    {
+      replica: 'far',
+      address: expect.stringMatching(/^127\.0\.0\.1:/),
+      err: expect.objectContaining({ message: expect.stringMatching(message) }),
+    },
+  ]
+  const UNKNOWN = why('^unable to verify the first certificate')
+
+  test('and again only after it was up', async () => {
+    const { link, listener, tls } = await begin({ firstId: 1 })
+    const other = await createReplicaCertificate(await createAuthority({ name: 'Other' }))
+    const dialled = vi.spyOn(PendingConnections.prototype, 'add')
+    for (const expected of [[UNKNOWN], [UNKNOWN, UNKNOWN]]) {
+      listener.setTls({ ...tls, cert: other.certificate, key: other.key })
+      dialled.mockClear()
+      link.renew()
+      await until(() => dialled.mock.calls.length > 2)
+      expect(warnings).toEqual(expected)
+      listener.setTls(tls)
+      await until(() => link.up)
+    }
+    dialled.mockRestore()
+  })
+
+  test.each([
+    ['nobody listens', false, why('^connect ECONNREFUSED')],
+    ['whoever listens closes the connection', true, why('^Client network socket disconnected before secure TLS')],
+  ])('if %s', async (_, listens, expected) => {
+    const port = await freePort()
+    let calls = 0
+    const server = createServer(socket => {
+      calls++
+      socket.destroy()
+    })
+    closing.push(() => server.close())
+    if (listens) server.listen(port, '127.0.0.1')
+    await linkTo(port)
+    await until(() => (listens ? calls > 2 : warnings.length > 0))
+    expect(warnings).toEqual([expected])
+  })
+
+  test('but not that of a replica that has said that it stops', async () => {
+    const { link, listener } = await begin()
+    await listener.close()
+    await until(() => link.refused)
+    expect(warnings.map(([message]) => message)).toEqual(['lost another replica'])
   })
 })
 

@@ -1,7 +1,7 @@
 /** D3: who is let in as a replica, and which check keeps others out. */
 import { once } from 'node:events'
 import { connect, type TLSSocket } from 'node:tls'
-import { afterEach, beforeAll, describe, expect, test } from 'vitest'
+import { afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import {
   type CertificateAndKey,
   createAuthority,
@@ -19,9 +19,13 @@ let authority: CertificateAndKey
 let listener: PeerListener
 let port: number
 const warnings: string[] = []
+let reasons: object[] = []
 
 beforeAll(async () => {
   authority = await createAuthority({ name: 'Authority of the replicas' })
+})
+beforeEach(async () => {
+  reasons = []
   listener = new PeerListener({
     tls: tlsOf(await createReplicaCertificate(authority)),
     replica: 'this~1',
@@ -30,7 +34,13 @@ beforeAll(async () => {
     states: () => [],
     stateOf: () => undefined,
     onReplica: () => {},
-    logger: { ...noLogger, warn: (_, message) => void warnings.push(message) },
+    logger: {
+      ...noLogger,
+      warn(fields, message) {
+        warnings.push(message)
+        reasons.push(fields)
+      },
+    },
   })
   port = (await listener.listen({ port: 0 })).port
   return () => listener.close()
@@ -102,6 +112,23 @@ describe('D3 whoever asks for this replica', () => {
     expect(await warning(dial(await createReplicaCertificate(authority), { cert: undefined, key: undefined }))).toEqual(
       [NOT_TRUSTED],
     )
+  })
+
+  test('that is refused again and again: the log says once from where and why', async () => {
+    const letIn = async () => {
+      const socket = dial(await createReplicaCertificate(authority))
+      await once(socket.resume(), 'data')
+      socket.destroy()
+    }
+    const ended = await oddCertificate(authority, { ...named(REPLICA_NAME), from: -3, to: -1 })
+    const other = await oddCertificate(authority, named('localhost'))
+    for (const shown of [ended, ended, other, other, ended]) await warning(dial(shown))
+    const expired = { peer: '127.0.0.1', err: expect.objectContaining({ message: 'CERT_HAS_EXPIRED' }) }
+    const noReplica = { peer: '127.0.0.1' }
+    expect(reasons).toEqual([expired, noReplica, expired])
+    await letIn()
+    await warning(dial(ended))
+    expect(reasons).toEqual([expired, noReplica, expired, expired])
   })
 
   test('D3 by a full handshake each time: no session is resumed', async () => {
