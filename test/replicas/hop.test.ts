@@ -22,11 +22,12 @@ import { acceptExchange, type ExchangeHandler } from '../../protocol/wire/exchan
 import { openExchange } from '../../protocol/wire/exchange/open.ts'
 import type { RefusedError } from '../../protocol/wire/exchange/refusal.ts'
 import type { Session, SessionOptions } from '../../protocol/wire/yamux/session.ts'
+import { RESET_CODES } from '../../protocol/wire/yamux/stream.ts'
 import { createSession } from '../../protocol/wire/yamux/yamux-session.ts'
 import { PEER_NAME, peerTlsOptions } from '../../server/peer/tls.ts'
 import { PeerTransport } from '../../server/peer/transport.ts'
 import type { Server } from '../../server/server.ts'
-import { always, answer, call, DOMAIN, dial, hanging, makeWorld, token } from '../server/fixture.ts'
+import { always, answer, call, DOMAIN, dial, hanging, leave, makeWorld, token } from '../server/fixture.ts'
 import { DEAF } from '../support/ends.ts'
 import { needs } from '../support/needs.ts'
 import { lastingPort } from '../support/ports.ts'
@@ -239,6 +240,29 @@ describe.runIf(needs('redis'))('a request at the wrong replica', () => {
     caller.write(`GET / HTTP/1.1\r\nhost: ${HOST}\r\n\r\n`)
     expect(await aborted).toBe('the stream was reset: limit')
     caller.destroy()
+  })
+
+  test('is sent to a client that resets it no more often than without the hop, whatever reason it gives', async () => {
+    near = await replicas.add({ hold: { holdMs: 0 } })
+    far = await replicas.add({ hold: { holdMs: 0 } })
+    let streams = 0
+    const outcomes = { near: [] as string[], far: [] as string[] }
+    for (const code of RESET_CODES) {
+      const client = await dial(far, {
+        onStream: stream => {
+          streams++
+          stream.reset(code)
+        },
+      })
+      for (const [at, server] of Object.entries({ far, near })) {
+        streams = 0
+        const { status, headers } = await call(server, HOST, '/', { method: 'POST', body: 'x' })
+        outcomes[at as keyof typeof outcomes].push(`${code}: ${streams} ${status} ${headers['sallyport-error']}`)
+      }
+      await leave(far, client)
+    }
+    expect(outcomes.near).toEqual(outcomes.far)
+    expect(outcomes.far).toContain('session-lost: 1 502 upstream-broken')
   })
 
   test('is aborted at the client, too, when its caller leaves', async () => {

@@ -23,6 +23,7 @@ import {
 import { acceptExchange, type ExchangeHandler } from '../../protocol/wire/exchange/accept.ts'
 import { webSocketTransport } from '../../protocol/wire/transport-websocket.ts'
 import type { Session } from '../../protocol/wire/yamux/session.ts'
+import type { Stream } from '../../protocol/wire/yamux/stream.ts'
 import { createSession } from '../../protocol/wire/yamux/yamux-session.ts'
 import { createServer } from '../../server/index.ts'
 import type { ServerOptions } from '../../server/options.ts'
@@ -83,6 +84,8 @@ export interface DialOptions {
   readonly hello?: Partial<Hello>
   /** If absent, answers 200 with the method, path and body. */
   readonly handler?: ExchangeHandler
+  /** In place of `handler`. */
+  readonly onStream?: (stream: Stream) => void
   readonly headers?: Record<string, string>
   readonly path?: string
   readonly protocols?: string[]
@@ -151,7 +154,7 @@ export async function dial(server: Server, options: DialOptions = {}): Promise<T
   ws.once('close', (code, reason) => resolve({ code, reason: reason.toString() }))
   const session = createSession(webSocketTransport(ws), {
     role: 'client',
-    onStream: stream => acceptExchange(stream, options.handler ?? echo),
+    onStream: options.onStream ?? (stream => acceptExchange(stream, options.handler ?? echo)),
     onControl: text => {
       const message = parseControl(text)
       if (message !== undefined) messages.push(message)

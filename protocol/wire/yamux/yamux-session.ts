@@ -453,7 +453,9 @@ export class YamuxSession implements StreamOwner {
     const stream = this.#streams.get(message.stream)
     // The first message of a stream costs the peer that stream. Further ones cost it nothing, so they are counted.
     if (stream === undefined || stream.resetCode !== undefined) this.#countReset()
-    else stream.resetCode = message.code
+    // Only a server may tell of the loss of another session. A client would have it that its own is lost, which is still there.
+    else
+      stream.resetCode = message.code === 'session-lost' && this.#options.role === 'server' ? 'cancelled' : message.code
     return true
   }
 

@@ -11,7 +11,7 @@ import { type Preamble, preambleText } from '../../../protocol/wire/preamble.ts'
 import { STREAM_KIND, type StreamKind } from '../../../protocol/wire/stream-kinds.ts'
 import { type MemoryTransport, memoryPair } from '../../../protocol/wire/transport-memory.ts'
 import type { Session, SessionOptions } from '../../../protocol/wire/yamux/session.ts'
-import type { Stream } from '../../../protocol/wire/yamux/stream.ts'
+import { RESET_CODES, type Stream } from '../../../protocol/wire/yamux/stream.ts'
 import { createSession } from '../../../protocol/wire/yamux/yamux-session.ts'
 import { type SplicedSession, splice } from '../../../server/peer/splice.ts'
 import { pattern, StreamRecorder, turns } from '../../protocol/wire/yamux/support.ts'
@@ -203,6 +203,39 @@ test('an exchange whose session is lost before any of it was sent is refused', a
   session = spliced.session
   await until(() => spliced.near.resetWith !== undefined)
   expect([spliced.near.resetWith, spliced.clients, spliced.exchanges.exchanges]).toEqual(['refused', [], 0])
+})
+
+describe('why the client ended an exchange', () => {
+  const told = async (end: Step, session?: Partial<SessionOptions>) => {
+    const spliced = startSplice({ session: session ?? {} })
+    await until(() => spliced.far !== undefined)
+    end(spliced)
+    await until(() => spliced.near.resetWith !== undefined)
+    return spliced.near.resetWith
+  }
+
+  test.each(RESET_CODES)(
+    'reaches the other replica: %s, unless it says that its session, which is there, is lost',
+    async code => {
+      const expected = code === 'session-lost' ? 'cancelled' : code
+      expect(await told(({ far }) => far!.stream.reset(code))).toBe(expected)
+    },
+  )
+
+  test.each<[how: string, Step]>([
+    ['is lost', ({ sessionTransport }) => sessionTransport.terminate()],
+    ['is ended by its client', ({ clientTransport }) => clientTransport.terminate()],
+    ['is ended here', ({ session }) => session.destroy(new SallyportError('session-lost'))],
+    ['is closed here', ({ session }) => session.close('done')],
+  ])('that a session %s is heard as what it is', async (_, end) => {
+    expect(await told(end)).toBe('session-lost')
+    const bothEnd: Step = spliced => {
+      // The reason of a reset that never comes.
+      spliced.far!.stream.session.control({ type: 'reset', stream: spliced.far!.stream.id, code: 'limit' })
+      end(spliced)
+    }
+    expect(await told(bothEnd)).toBe('session-lost')
+  })
 })
 
 describe('B1 the bytes of an exchange that was handed over', () => {

@@ -223,9 +223,9 @@ describe('writer', () => {
       const told = Array.from({ length: limits.maxStreams }, () => new StreamRecorder(server.open()))
       server.announce()
       await until(() => streams.length === limits.maxStreams, 'the streams')
-      for (const stream of streams) stream.reset('session-lost')
+      for (const stream of streams) stream.reset('limit')
       await until(() => told.every(({ resetWith }) => resetWith !== undefined), 'the resets')
-      expect(new Set(told.map(({ resetWith }) => resetWith))).toEqual(new Set(['session-lost']))
+      expect(new Set(told.map(({ resetWith }) => resetWith))).toEqual(new Set(['limit']))
       expect([server.closed, client.closed, server.streams, client.streams]).toEqual([false, false, 0, 0])
     })
 
