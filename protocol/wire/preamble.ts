@@ -8,7 +8,7 @@
  * A stream with an unknown odd type is refused unprocessed; an unknown even type is skipped. None of this is a header field, so
  * no caller can forge it.
  */
-import { isIP } from 'node:net'
+import { canonicalAddress } from '../base/address.ts'
 import { latin1 } from '../base/latin1.ts'
 import { memoizeLast } from '../base/memoize-last.ts'
 import { isHostName, isRuntimeName } from '../base/names.ts'
@@ -303,7 +303,7 @@ const decodeLabel = reusingLast((bytes, at, end) => {
 
 const decodeAddress = reusingLast((bytes, at, end) => {
   const address = end - at <= 45 ? latin1(bytes, at, end) : ''
-  if (isIP(address) === 0 || address.includes('%')) throw new ProtocolError('malformed caller address')
+  if (address === '' || canonicalAddress(address) !== address) throw new ProtocolError('malformed caller address')
   return address
 })
 

@@ -114,7 +114,7 @@ class AcceptedExchange implements ResponseSink, StreamHandler, MessageVisitor, F
       try {
         framing = this.#decoder.push(chunk)
       } catch (error) {
-        this.#fail(error)
+        this.#fail(error, 'protocol')
       }
     }
     if (framing > 0) this.#stream.consumed(framing)
@@ -195,7 +195,7 @@ class AcceptedExchange implements ResponseSink, StreamHandler, MessageVisitor, F
     } else if (this.#decoder.complete) {
       this.#sink!.requestEnd(this.#decoder.trailers)
     } else {
-      this.#fail(new ProtocolError('the request ended too early'))
+      this.#fail(new ProtocolError('the request ended too early'), 'protocol')
     }
   }
 
@@ -330,7 +330,8 @@ class AcceptedExchange implements ResponseSink, StreamHandler, MessageVisitor, F
     this.#endEarly()
   }
 
-  #fail(error: unknown): void {
+  /** `broken`: why the stream is reset if a message breaks the rules. */
+  #fail(error: unknown, broken: ResetCode = 'upstream-broken'): void {
     if (this.#over) return
     const known = toSallyportError(error)
     if (known !== error) logDefect(this.#logger, 'an exchange handler threw', error)
@@ -341,7 +342,7 @@ class AcceptedExchange implements ResponseSink, StreamHandler, MessageVisitor, F
     }
     this.#failure = known
     this.#finish()
-    this.#stream.reset(resetCodeOf(known))
+    this.#stream.reset(known instanceof ProtocolError ? broken : resetCodeOf(known))
     sink?.requestAbort(known)
   }
 

@@ -1,5 +1,6 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
+import { canonicalAddress } from '../../../protocol/base/address.ts'
 import { ProtocolError } from '../../../protocol/base/protocol-error.ts'
 import { BODY_UNKNOWN } from '../../../protocol/exchange.ts'
 import {
@@ -22,7 +23,7 @@ const anyPreamble: fc.Arbitrary<Preamble> = fc
     runtime: label,
     epoch: fc.maxSafeNat(),
     timeLeftMs: fc.nat(10_000_000),
-    callerAddress: fc.oneof(fc.ipV4(), fc.ipV6()),
+    callerAddress: fc.oneof(fc.ipV4(), fc.ipV6().map(canonicalAddress)),
     callerScheme: fc.constantFrom('http' as const, 'https' as const),
     callerHost: fc.option(fc.domain(), { nil: undefined }),
     hops: fc.nat(1),
@@ -118,6 +119,9 @@ describe('preamble', () => {
     ['a runtime that ends with a hyphen', '\x05\x02r-'],
     ['an address that is none', '\x0b\x07a.b.c.d'],
     ['an address with a zone', '\x0b\x0afe80::1%lo'],
+    ['an address in capitals', '\x0b\x0b2001:DB8::1'],
+    ['an address with a leading zero', '\x0b\x0c2001:0db8::1'],
+    ['an IPv4 address as IPv6', '\x0b\x10::ffff:192.0.2.1'],
     ['an unknown scheme', '\x0d\x01\x02'],
     ['a number that does not fill its entry', '\x0f\x02\x00\x00'],
     ['a number that is longer than its entry', '\x0f\x01\x40'],

@@ -159,7 +159,7 @@ describe('a request body that breaks the format', () => {
     await upstream.over()
     expect(upstream.error?.reason).toBe('upstream-broken')
     expect(upstream.trailers).toBeUndefined()
-    expect((await spoken).ended).toBe('upstream-broken')
+    expect((await spoken).ended).toBe('protocol')
     expect([server.streams, client.streams, client.bufferedBytes]).toEqual([0, 0, 0])
   })
 })
