@@ -115,7 +115,8 @@ export class ForwardAuthCheck {
     const headers = [...sent]
     stripHopByHop(headers)
     removeWhere(headers, name => isNotAsked(name) || (this.#isCopied(name) && !CREDENTIALS.has(name)))
-    appendForwarded(headers, request.caller!)
+    // The host that the request is routed by. Many proxies pass on a caller's `X-Forwarded-Host`.
+    appendForwarded(headers, { ...request.caller!, host: request.authority })
     headers.push('x-forwarded-method', request.method, 'x-forwarded-uri', request.path)
     return headers
   }

@@ -219,6 +219,16 @@ describe('E18 a forward-auth service', () => {
     expect(JSON.stringify(asked[0]!.headers)).not.toMatch(/forged|bytes=/)
   })
 
+  test('E9: learns the host that the request is routed by, also from a trusted proxy that passes on another one', async () => {
+    const { url, asked } = await judge(says(200))
+    await start({ forwardAuth: { url } }, { trustedProxies: ['127.0.0.1/32'] })
+    const proxied = { 'x-forwarded-for': '192.0.2.7', 'x-forwarded-proto': 'https' }
+    expect((await ask('/a', { ...proxied, 'x-forwarded-host': `other.${DOMAIN}` })).status).toBe(200)
+    const host = `demo.${DOMAIN}`
+    const forwarded = `for=192.0.2.7;host=${host};proto=https`
+    expect(asked[0]!.headers).toMatchObject({ ...proxied, 'x-forwarded-host': host, forwarded })
+  })
+
   test('names the caller, and no trailer overrides it, checked or not', async () => {
     const { url } = await judge(says(202, { 'x-auth-request-user': '\tann\t' }))
     const trailers: HeaderList[] = []
